@@ -1,0 +1,127 @@
+"""Pretraining documents: what a tiny model must have seen before it can use the tools.
+
+    quote   a numbered function, then its lines read again in random order: looking a line up
+    repair  a numbered function with one fault, then the turns that view and mend the faulty line
+    plain   functions, numbered or not, and whole files: code itself
+
+Quote and repair documents are conversations in the very layout in which the agent works. A document
+is a JSON object with either "messages" or "text". Built once by `prepare`; each document depends on
+its function and the seed alone. Imports `agent` and `envs`.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from composer2_jax.agent.call_format import number_lines
+from composer2_jax.agent.messages import Message, ToolCall
+from composer2_jax.agent.transcript import Encoder
+from composer2_jax.data.chat import conversation_to_ids
+from composer2_jax.data.sources import Function, Sources
+from composer2_jax.envs.mutation import edit_fragment, mutate
+
+Document = dict[str, Any]
+Maker = Callable[[Sources, int, int, Encoder, Counter[str]], Iterator[Document]]
+
+MIN_QUOTES = 3
+
+
+def quote_documents(
+    sources: Sources, seed: int, max_tokens: int, encode: Encoder, counts: Counter[str]
+) -> Iterator[Document]:
+    """Each function once, followed by as many of its lines as `max_tokens` has room for."""
+    for function in sources.functions:
+        rng = _rng(seed, "quote", function)
+        messages = _opening(function.name, function.source)
+        room = max_tokens - _length(messages, encode)
+        order = rng.sample(range(1, len(function.lines) + 1), len(function.lines))
+        quotes = 0
+        for number in order:
+            turn = _view(number, function.lines[number - 1])
+            room -= _length(turn, encode)
+            if room < 0:
+                break
+            messages += turn
+            quotes += 1
+        if quotes < MIN_QUOTES:
+            counts["quote_too_long"] += 1
+            continue
+        yield {"messages": [message.to_dict() for message in messages]}
+
+
+def repair_documents(
+    sources: Sources, seed: int, max_tokens: int, encode: Encoder, counts: Counter[str]
+) -> Iterator[Document]:
+    """A fault a function, where one can be put in: view the faulty line, then mend it."""
+    for function in sources.functions:
+        mutation = mutate(function.source, _rng(seed, "repair", function))
+        if mutation is None:
+            counts["repair_without_mutation"] += 1
+            continue
+        faulty = mutation.source.split("\n")[mutation.line - 1]
+        old, new = edit_fragment(faulty, mutation.fixed_line)
+        edit = ToolCall("edit_file", {"old": old, "new": new})
+        messages = [
+            *_opening(function.name, mutation.source),
+            *_view(mutation.line, faulty),
+            Message("assistant", "", (edit,)),
+            Message("tool", "ok"),
+        ]
+        if _length(messages, encode) > max_tokens:
+            counts["repair_too_long"] += 1
+            continue
+        yield {"messages": [message.to_dict() for message in messages]}
+
+
+def plain_documents(
+    sources: Sources, seed: int, max_tokens: int, encode: Encoder, counts: Counter[str]
+) -> Iterator[Document]:
+    """Every function, half of them numbered, and every file; the pipeline splits the long ones."""
+    for function in sources.functions:
+        numbered = _rng(seed, "plain", function).random() < 0.5
+        yield {"text": number_lines(function.source) if numbered else function.source}
+    for text in sources.files:
+        if text:
+            yield {"text": text}
+
+
+def tokenizer_texts(sources: Sources, conversations: Sequence[Document]) -> Iterator[str]:
+    """What the tokenizer is trained on: numbered functions and what tools and agents say."""
+    for function in sources.functions:
+        yield number_lines(function.source)
+    for conversation in conversations:
+        for message in conversation["messages"]:
+            yield message["content"]
+            for call in message["calls"]:
+                yield from call["arguments"].values()
+
+
+def document_length(document: Document, encode: Encoder) -> int:
+    """How many ids a conversation has."""
+    return _length([Message.from_dict(message) for message in document["messages"]], encode)
+
+
+def _opening(name: str, source: str) -> list[Message]:
+    """A user names a function, the agent reads its file."""
+    return [
+        Message("user", name),
+        Message("assistant", "", (ToolCall("read_file", {}),)),
+        Message("tool", number_lines(source)),
+    ]
+
+
+def _view(number: int, line: str) -> list[Message]:
+    """The agent reads one line again."""
+    return [
+        Message("assistant", "", (ToolCall("read_file", {"line": f"{number}|"}),)),
+        Message("tool", f"{number}|{line}"),
+    ]
+
+
+def _length(messages: Sequence[Message], encode: Encoder) -> int:
+    return len(conversation_to_ids(messages, encode)[0])
+
+
+def _rng(seed: int, kind: str, function: Function) -> random.Random:
+    return random.Random(f"{seed}/{kind}/{function.path}/{function.source}")

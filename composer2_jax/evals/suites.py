@@ -1,0 +1,139 @@
+"""Runs a suite of coding tasks: every task several times, in the harness that RL trains in."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from composer2_jax.checkpoint.manager import restore_weights
+from composer2_jax.data.tokenizer import Tokenizer
+from composer2_jax.envs.coding_env import EnvConfig
+from composer2_jax.envs.fleet import EnvFleet
+from composer2_jax.envs.task import read_tasks
+from composer2_jax.errors import UserError
+from composer2_jax.evals.statistics import mean_pass_rate, pass_at_k
+from composer2_jax.model.config import ModelConfig
+from composer2_jax.sampler.engine import Engine, SamplerConfig
+from composer2_jax.sampler.records import episode_record
+from composer2_jax.sampler.rollout import EpisodeRequest, RolloutDriver, Script
+
+
+@dataclasses.dataclass(frozen=True)
+class EvalConfig:
+    """What is evaluated. Paths are relative to the work directory."""
+
+    tasks: str = "../tasks/heldout.jsonl"
+    tokenizer: str = "../data/tokenizer.model"
+    weights: str = "../sft"
+    samples: int = 4
+    best_of: int = 4
+    max_tasks: int = 0  # 0: all
+    env_workers: int = 2
+    max_turn_tokens: int = 24
+
+
+def evaluate(
+    workdir: Path,
+    model: ModelConfig,
+    config: EvalConfig = EvalConfig(),
+    sampler: SamplerConfig = SamplerConfig(),
+    env: EnvConfig = EnvConfig(),
+    script: Script | None = None,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Evaluates a checkpoint and writes episodes.jsonl; a second call goes on where it stopped.
+
+    Returns the mean pass rate with a 95 % interval (bootstrap over source functions), best-of-k,
+    and the means of tokens, turns, seconds and behaviours.
+    """
+    tasks = read_tasks(workdir / config.tasks)[: config.max_tasks or None]
+    if not tasks:
+        raise UserError(f"{config.tasks} holds no task")
+    path = workdir / "episodes.jsonl"
+    records = _finished(path)
+    have = {(record["task_id"], record["sample"]) for record in records}
+    requests = [
+        EpisodeRequest(task, seed=_seed(seed, index, sample), tag=(index, sample))
+        for index, task in enumerate(tasks)
+        for sample in range(config.samples)
+        if (task.id, sample) not in have
+    ]
+    if requests:
+        tokenizer = Tokenizer(workdir / config.tokenizer)
+        engine = Engine(model, sampler)
+        engine.set_weights(restore_weights(workdir / config.weights), 0)
+        env = dataclasses.replace(env, diff=True)
+        with EnvFleet(config.env_workers, env_config=env) as fleet:
+            driver = RolloutDriver(
+                engine, fleet, tokenizer, max_turn_tokens=config.max_turn_tokens, script=script
+            )
+            records += _run(driver, requests, path)
+    return summarize(sorted(records, key=lambda r: (r["task_id"], r["sample"])), config.best_of)
+
+
+def summarize(records: Sequence[dict[str, Any]], best_of: int) -> dict[str, Any]:
+    """The evaluation's numbers; infrastructure failures are counted, not scored as failures."""
+    scored = [record for record in records if record["ending"] != "infra"]
+    rate, best = mean_pass_rate(scored), pass_at_k(scored, best_of)
+    edited = [r["first_edit_right"] for r in scored if r["first_edit_right"] is not None]
+
+    def mean(name: str) -> float:
+        return float(np.mean([record[name] for record in scored]))
+
+    return {
+        "pass_rate": rate.value,
+        "interval": rate.interval,
+        f"best_of_{best_of}": best.value,
+        f"best_of_{best_of}_interval": best.interval,
+        "tasks": rate.tasks,
+        "functions": rate.clusters,
+        "episodes": len(scored),
+        "infra_failures": len(records) - len(scored),
+        "tokens": mean("sampled_tokens"),
+        "turns": mean("turns"),
+        "episode_seconds": mean("seconds"),
+        "first_edit_right": float(np.mean(edited)) if edited else None,
+        "tests_run": mean("tests_run"),
+        "finished": mean("finished"),
+        "invalid_calls": mean("invalid_calls"),
+    }
+
+
+def _run(driver: RolloutDriver, requests: list[EpisodeRequest], path: Path) -> list[dict[str, Any]]:
+    """Runs all requests, appending each record as its episode ends."""
+    records = []
+    waiting = list(reversed(requests))
+    with (
+        open(path, "a", encoding="utf-8") as file,
+        tqdm(total=len(requests), desc="evaluate", unit="episode") as bar,
+    ):
+        while waiting or driver.active:
+            while waiting and driver.free:
+                driver.start(waiting.pop())
+            for episode in driver.pump():
+                records.append(episode_record(episode))
+                file.write(json.dumps(records[-1]) + "\n")
+                file.flush()
+                bar.update()
+                bar.set_postfix(passed=f"{np.mean([r['reward'] for r in records]):.3f}")
+    return records
+
+
+def _finished(path: Path) -> list[dict[str, Any]]:
+    """Records of an earlier, interrupted call; a cut last line is dropped from the file."""
+    if not path.exists():
+        return []
+    whole = path.read_bytes()
+    whole = whole[: whole.rfind(b"\n") + 1]
+    path.write_bytes(whole)
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def _seed(seed: int, task: int, sample: int) -> int:
+    return (seed * 7_919 + task * 104_729 + sample * 1_299_709 + 5) % (2**31 - 1)

@@ -1,0 +1,104 @@
+"""Typed description of an architecture; every difference between models is a field here."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from composer2_jax.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class YarnConfig:
+    """YaRN context extension (Peng et al. 2023) with DeepSeek's two magnitude factors.
+
+    `factor` stretches a model trained at `original_length`; wavelengths that turn more than
+    `beta_fast` times within it are left alone, fewer than `beta_slow` times fully interpolated.
+    """
+
+    factor: float = 1.0
+    original_length: int = 4096
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    mscale: float = 1.0
+    mscale_all_dim: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class MLAConfig:
+    """Multi-head latent attention (DeepSeek-V2). `q_lora_rank` None: queries without low rank."""
+
+    kv_lora_rank: int = 64
+    q_lora_rank: int | None = None
+    qk_nope_head_dim: int = 32
+    qk_rope_head_dim: int = 16
+    v_head_dim: int = 32
+    rope_theta: float = 10_000.0
+    rope_interleave: bool = True
+    yarn: YarnConfig | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class MoEConfig:
+    """Sparse feed-forward with a sigmoid router (DeepSeek-V3, Kimi K2).
+
+    `implementation` "dense" computes every expert and masks (best for a few tiny experts on a
+    CPU), "ragged" sorts tokens by expert and multiplies group by group. Both drop nothing.
+    """
+
+    num_experts: int = 8
+    experts_per_token: int = 2
+    expert_dim: int = 64
+    num_shared_experts: int = 1
+    num_groups: int = 1
+    groups_per_token: int = 1
+    normalize_weights: bool = True
+    weight_scale: float = 1.0
+    bias_update_rate: float = 1e-3
+    implementation: str = "dense"
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """One decoder: `first_dense_layers` dense blocks, then mixture-of-experts blocks.
+
+    `prev_token_mixing` adds W e(tok_{t-1}) at the embedding. Published models do not have it; at
+    under a million parameters it gives the copying that larger models learn in attention.
+    `mtp_detach_trunk` keeps the draft loss out of the trunk (the report does not say; the main
+    head never gets a gradient from it either way).
+    """
+
+    vocab_size: int = 1024
+    embed_dim: int = 128
+    num_layers: int = 3
+    first_dense_layers: int = 1
+    dense_dim: int = 384
+    num_heads: int = 4
+    mla: MLAConfig = MLAConfig()
+    moe: MoEConfig = MoEConfig()
+    num_mtp_layers: int = 0
+    norm_epsilon: float = 1e-6
+    tie_embeddings: bool = False
+    prev_token_mixing: bool = False
+    max_length: int = 512
+    init_scale: float = 0.02
+    dtype: str = "float32"
+    remat: bool = False
+    scan_unroll: int = 1
+    mtp_detach_trunk: bool = True
+
+    def __post_init__(self) -> None:
+        moe = self.moe
+        if self.first_dense_layers > self.num_layers:
+            raise UserError("ModelConfig.first_dense_layers exceeds num_layers")
+        if moe.num_experts % moe.num_groups:
+            raise UserError("MoEConfig.num_experts must divide by num_groups")
+        if moe.experts_per_token > moe.num_experts // moe.num_groups * moe.groups_per_token:
+            raise UserError("MoEConfig.experts_per_token exceeds the experts left after grouping")
+        if moe.implementation not in ("dense", "ragged"):
+            raise UserError("MoEConfig.implementation must be 'dense' or 'ragged'")
+        if self.num_mtp_layers > 1:
+            raise UserError("ModelConfig.num_mtp_layers: one prediction depth is supported, 0 or 1")
+
+    @property
+    def num_moe_layers(self) -> int:
+        return self.num_layers - self.first_dense_layers

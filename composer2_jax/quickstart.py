@@ -1,0 +1,207 @@
+"""The whole recipe at laptop size: tasks, data, pretraining, SFT, RL, evaluation, report.
+
+    python -m composer2_jax.quickstart [--workdir=DIR] [--seed=N] [--control] [--gin_dir=FOLDER]
+
+Calls the same verbs as a big run, one after another, each in its own process and in its own
+directory under DIR. Finished stages are skipped and a stopped one goes on from its last
+checkpoint, so the same command continues after Ctrl-C or `kill -9`; a complete run only prints
+its result. `launch/quickstart.sh` sets the machine up and ends here.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from composer2_jax import cli, rundir, stages
+from composer2_jax.errors import UserError
+from composer2_jax.evals.report import write_report
+
+ROOT = Path(__file__).parents[1]
+SETUP_VARIABLE = "COMPOSER2_JAX_SETUP_SECONDS"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `stages.gin` says. A stage is (name, verb, expected seconds)."""
+
+    run: Sequence[tuple[str, str, float]]
+    control: Sequence[tuple[str, str, float]]
+    disk_gigabytes: float
+
+    def stages(self, gin_dir: Path, workdir: Path, with_control: bool) -> list[stages.Stage]:
+        """The stages in order; UserError where one has no gin file."""
+        found = []
+        for name, verb, seconds in [*self.run, *(self.control if with_control else ())]:
+            gin_file = gin_dir / f"{name}.gin"
+            if not gin_file.is_file():
+                raise UserError(f"stage {name} has no gin file {gin_file}")
+            found.append(stages.Stage(name, verb, seconds, gin_file, workdir / name))
+        return found
+
+
+def plan(
+    run: Sequence[tuple[str, str, float]],
+    control: Sequence[tuple[str, str, float]] = (),
+    disk_gigabytes: float = 1.0,
+) -> dict[str, Any]:
+    """What gin binds.
+
+    Args:
+        run: (name, verb, expected seconds) of each stage, in order
+        control: stages that only --control asks for
+        disk_gigabytes: free space without which a run does not start
+    """
+    return {"plan": Plan(run, control, disk_gigabytes)}
+
+
+def quickstart(options: argparse.Namespace, overrides: Sequence[str]) -> int:
+    """Runs what is left of the recipe in `options.workdir`; returns the exit code."""
+    workdir: Path = options.workdir.resolve()
+    bound, _ = cli.configure(plan, [f"{options.gin_dir}/stages.gin"], overrides, "quickstart")
+    asked: Plan = plan(**bound)["plan"]
+    chosen = asked.stages(options.gin_dir, workdir, options.control)
+    with rundir.locked(workdir):
+        state = _state(workdir, options)
+        if all(stage.done() for stage in chosen) and _report_is_newer(workdir, chosen):
+            print(summary(workdir, rundir.read_json(workdir / "report.json")))
+            return 0
+        _check_disk(workdir, asked.disk_gigabytes * 1e9)
+        rundir.write_atomic(workdir / "quickstart.json", rundir.to_json(state))
+        with rundir.Meter(workdir / "wall.json") as meter:
+            code = _run_all(chosen, options.seed)
+        if code == 0:
+            done = rundir.to_json({**state, **meter.summary()})
+            rundir.write_atomic(workdir / "quickstart.json", done)
+            print(summary(workdir, write_report(workdir)))
+        return code
+
+
+def _run_all(chosen: Sequence[stages.Stage], seed: int) -> int:
+    for number, stage in enumerate(chosen):
+        if stage.done():
+            continue
+        left = stages.estimate(chosen, number)
+        _say(
+            f"stage {number + 1}/{len(chosen)} {stage.name} ({stage.verb}): about "
+            f"{stages.in_words(left.stage)}; whole run: about {stages.in_words(left.run)} left"
+        )
+        result = stages.run_stage(stage, seed, cli.PARENT_VARIABLE)
+        if result.code == 130:
+            raise KeyboardInterrupt
+        if result.code or not stage.done():
+            _say(
+                f"stage {stage.name} ({stage.verb}) failed with exit code {result.code}: "
+                f"{result.last_line or 'it said nothing'}"
+            )
+            return result.code or 1
+    return 0
+
+
+def _state(workdir: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """What identifies a run, and what its set-up cost; UserError where DIR holds another run."""
+    old = rundir.read_json(workdir / "quickstart.json")
+    new = {"seed": options.seed, "gin_dir": os.path.relpath(options.gin_dir, ROOT)}
+    for name, value in new.items():
+        if name in old and old[name] != value:
+            raise UserError(
+                f"--workdir={workdir} was made with --{name}={old[name]}, this run has "
+                f"--{name}={value}: use another --workdir, or delete this one"
+            )
+    setup = float(os.environ.get(SETUP_VARIABLE, 0.0))
+    return {**new, "setup_seconds": float(old.get("setup_seconds", 0.0)) + setup}
+
+
+def _report_is_newer(workdir: Path, chosen: Sequence[stages.Stage]) -> bool:
+    report = workdir / "report.json"
+    ends = [(stage.workdir / "done.json").stat().st_mtime for stage in chosen]
+    return report.exists() and report.stat().st_mtime >= max(ends)
+
+
+def _check_disk(workdir: Path, needed: float) -> None:
+    free = shutil.disk_usage(workdir).free
+    if free < needed:
+        raise UserError(
+            f"--workdir={workdir} has {free / 1e9:.2f} GB of free disk, a run needs "
+            f"{needed / 1e9:.1f} GB: free some, or name a directory on another disk"
+        )
+
+
+def summary(workdir: Path, report: Mapping[str, Any]) -> str:
+    """The result in a few lines, for the terminal."""
+    columns = [("after SFT", report.get("sft")), ("after RL", report.get("rl"))]
+    if report.get("control"):
+        columns.append(("scripted control", report["control"]))
+    rows = [
+        ("held-out pass rate", lambda e: _percent(e, "pass_rate") + _interval(e)),
+        ("best of 4", lambda e: _percent(e, "best_of_4")),
+        ("first edit right", lambda e: _percent(e, "first_edit_right")),
+        ("finished by itself", lambda e: _percent(e, "finished")),
+        ("tokens an episode", lambda e: _number(e, "tokens")),
+        ("turns an episode", lambda e: _number(e, "turns")),
+    ]
+    lines = ["", " " * 20 + "".join(f"{title:<24}" for title, _ in columns).rstrip()]
+    for label, cell in rows:
+        lines.append(f"{label:<20}" + "".join(f"{cell(e or {}):<24}" for _, e in columns).rstrip())
+    total, peak = report.get("total_seconds") or 0.0, report.get("peak_rss_bytes") or 0
+    lines += [
+        "",
+        f"perplexity of held-out code: {_number(report, 'perplexity_before')} before, "
+        f"{_number(report, 'perplexity_after')} after pretraining; "
+        f"MTP acceptance {_percent(report, 'mtp_acceptance')}",
+        f"{stages.in_words(total)} in all, {peak / 2**30:.1f} GiB of memory at most",
+        f"report: {workdir / 'report.html'}",
+    ]
+    return "\n".join(lines)
+
+
+def _percent(values: Mapping[str, Any], key: str) -> str:
+    return "-" if values.get(key) is None else f"{100 * values[key]:.1f} %"
+
+
+def _interval(values: Mapping[str, Any]) -> str:
+    bounds = values.get("interval")
+    return f" [{100 * bounds[0]:.1f}, {100 * bounds[1]:.1f}]" if bounds else ""
+
+
+def _number(values: Mapping[str, Any], key: str) -> str:
+    return "-" if values.get(key) is None else f"{values[key]:.2f}"
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    overrides = [a.removeprefix("--gin.") for a in arguments if a.startswith("--gin.")]
+    parser = argparse.ArgumentParser(
+        prog="quickstart",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--workdir", type=Path, default=ROOT / "runs" / "quickstart")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--control", action="store_true", help="adds the scripted control")
+    parser.add_argument(
+        "--gin_dir",
+        type=Path,
+        default=ROOT / "gin_configs" / "runs" / "quickstart",
+        help="folder with stages.gin and one gin file a stage",
+    )
+    options = parser.parse_args([a for a in arguments if not a.startswith("--gin.")])
+    options.gin_dir = options.gin_dir.resolve()
+    return cli.exit_code("quickstart", lambda: quickstart(options, overrides))
+
+
+if __name__ == "__main__":
+    # gin must see the same `plan` as this process, and that of `__main__` is another one.
+    from composer2_jax import quickstart as module
+
+    sys.exit(module.main())

@@ -1,0 +1,251 @@
+"""The learner: trains on complete groups in schedule order and publishes weights every update."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from composer2_jax.checkpoint.manager import CheckpointManager, restore_weights
+from composer2_jax.data.tokenizer import Tokenizer
+from composer2_jax.envs.coding_env import EnvConfig
+from composer2_jax.envs.fleet import EnvFleet
+from composer2_jax.envs.task import read_tasks
+from composer2_jax.errors import UserError
+from composer2_jax.model.config import ModelConfig
+from composer2_jax.optim.adamw import OptimizerConfig, make_optimizer
+from composer2_jax.rl.actor import Actor
+from composer2_jax.rl.batching import learning_members, pack_rows
+from composer2_jax.rl.loss import make_rl_loss, mismatch_quantile
+from composer2_jax.rl.rewards import RewardConfig
+from composer2_jax.rl.scheduler import Schedule
+from composer2_jax.rl.store import GroupStore
+from composer2_jax.rl.trajectory import Group
+from composer2_jax.sampler.engine import Engine, SamplerConfig
+from composer2_jax.sampler.rollout import RolloutDriver
+from composer2_jax.train.metrics import MetricsLog
+from composer2_jax.train.state import init_state
+from composer2_jax.train.step import make_train_step
+from composer2_jax.weights.sync import InProcessWeights
+
+
+@dataclasses.dataclass(frozen=True)
+class ReinforceConfig:
+    """The run. Paths are relative to the work directory.
+
+    The loss's constant Z is groups_per_update x group_size x tokens_per_episode. `updates` 0 means
+    one epoch over the tasks; every task is used at most once. `max_staleness` is how many updates
+    the sampler may be behind the update that a group will be trained in.
+    """
+
+    tasks: str = "../tasks/rl.jsonl"
+    tokenizer: str = "../data/tokenizer.model"
+    init_from: str = "../sft"
+    updates: int = 0
+    groups_per_update: int = 16
+    group_size: int = 8
+    tokens_per_episode: int = 16
+    max_staleness: int = 1
+    max_turn_tokens: int = 24
+    row_multiple: int = 4
+    env_workers: int = 2
+    save_every: int = 5
+
+
+def reinforce(
+    workdir: Path,
+    model: ModelConfig,
+    optimizer: OptimizerConfig,
+    config: ReinforceConfig = ReinforceConfig(),
+    sampler: SamplerConfig = SamplerConfig(),
+    env: EnvConfig = EnvConfig(),
+    rewards: RewardConfig = RewardConfig(),
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Runs phase 2 and returns the last updates' means.
+
+    A killed run goes on from its last checkpoint: groups that were finished are read from the
+    store, those under way are sampled again, and every update trains on the same prompts as it
+    would have without the interruption.
+    """
+    tasks = read_tasks(workdir / config.tasks)
+    schedule = make_schedule(len(tasks), config, seed)
+    learner = Learner(workdir, model, optimizer, config, sampler, schedule)
+    tokenizer = Tokenizer(workdir / config.tokenizer)
+    engine = Engine(model, sampler)
+    with EnvFleet(config.env_workers, env_config=env) as fleet:
+        driver = RolloutDriver(engine, fleet, tokenizer, max_turn_tokens=config.max_turn_tokens)
+        actor = Actor(
+            engine,
+            driver,
+            learner.weights,
+            schedule,
+            tasks,
+            learner.missing_places(),
+            codec=tokenizer,
+            group_size=config.group_size,
+            rewards=rewards,
+        )
+        actor.start()
+        try:
+            return learner.run(actor)
+        finally:
+            actor.stop()
+            learner.close()
+
+
+def make_schedule(num_tasks: int, config: ReinforceConfig, seed: int) -> Schedule:
+    """The order of prompts; raises UserError when there are fewer than the updates need."""
+    wanted = config.updates * config.groups_per_update or num_tasks
+    if wanted > num_tasks:
+        raise UserError(
+            f"ReinforceConfig.updates={config.updates} needs {wanted} tasks, but {config.tasks} "
+            f"holds {num_tasks}; every task is used once"
+        )
+    schedule = Schedule(wanted, config.groups_per_update, config.max_staleness, seed)
+    if not schedule.num_updates:
+        raise UserError(f"{config.tasks} holds {num_tasks} tasks, fewer than one update needs")
+    return schedule
+
+
+class Learner:
+    """Owns the train state, the checkpoints and the group store; lives in the main thread."""
+
+    def __init__(
+        self,
+        workdir: Path,
+        model: ModelConfig,
+        optimizer: OptimizerConfig,
+        config: ReinforceConfig,
+        sampler: SamplerConfig,
+        schedule: Schedule,
+    ):
+        self.config, self.schedule = config, schedule
+        self._row_length = sampler.max_length
+        built = make_optimizer(optimizer, schedule.num_updates)
+        self._step = make_train_step(model, built, make_rl_loss(model), row_microbatch=config.row_multiple)
+        self._manager = CheckpointManager(workdir / "checkpoints")
+        fresh = init_state(restore_weights(workdir / config.init_from), built)
+        self._state = self._manager.restore_latest(fresh)
+        self.update = int(self._state.step)
+        self._store = GroupStore(workdir / "groups.sqlite")
+        self._ready = self._store.load(schedule.batch(self.update).start)
+        self._log = MetricsLog(workdir / "metrics.jsonl", self.update)
+        self.weights = InProcessWeights()
+        self.weights.publish(self.update, self._state.variables)
+
+    def missing_places(self) -> list[int]:
+        return self.schedule.missing(self.update, self._ready)
+
+    def run(self, actor: Actor) -> dict[str, Any]:
+        """Update after update until the schedule is through."""
+        total = self.schedule.num_updates
+        rows: list[dict[str, float]] = []
+        with tqdm(total=total, initial=self.update, desc="reinforce", unit="update") as bar:
+            while self.update < total:
+                started = time.monotonic()
+                groups = self._next_groups(actor)
+                waited = time.monotonic() - started
+                row = self._train(groups)
+                self.weights.publish(self.update, self._state.variables)
+                actor.notice()
+                self._save(final=self.update == total)
+                row |= {"seconds": time.monotonic() - started, "wait_seconds": waited}
+                self._log.write(self.update, row)
+                rows.append(row)
+                bar.update()
+                bar.set_postfix(reward=f"{row['reward_mean']:.3f}", turns=f"{row['turns']:.1f}")
+        return self._closing(rows)
+
+    def close(self) -> None:
+        self._manager.close()
+        self._store.close()
+        self._log.close()
+
+    def _next_groups(self, actor: Actor) -> list[Group]:
+        """Waits until every group of this update is there; the actor's error ends the wait."""
+        batch = self.schedule.batch(self.update)
+        while any(place not in self._ready for place in batch):
+            arrived = actor.groups.get()
+            if isinstance(arrived, BaseException):
+                raise arrived
+            self._store.add(arrived)
+            self._ready[arrived.place] = arrived
+        return [self._ready.pop(place) for place in batch]
+
+    def _train(self, groups: Sequence[Group]) -> dict[str, float]:
+        config = self.config
+        members = learning_members(groups)
+        normalizer = config.groups_per_update * config.group_size * config.tokens_per_episode
+        batch = pack_rows(members, self._row_length, config.row_multiple, float(normalizer))
+        before = self.update
+        self._state, metrics = self._step(self._state, batch)
+        histogram = np.asarray(metrics.pop("mismatch_histogram"))
+        self.update += 1
+        return {
+            **{name: float(value) for name, value in metrics.items()},
+            "mismatch_p99": mismatch_quantile(histogram, 0.99),
+            "mismatch_max": mismatch_quantile(histogram, 1.0),
+            **group_statistics(groups, before),
+            "rows": len(batch["tokens"]),
+        }
+
+    def _save(self, final: bool) -> None:
+        """Saves every few updates; groups are forgotten only once a save has them in its weights."""
+        if not final and self.update % self.config.save_every:
+            return
+        self._manager.save(self.update, self._state)
+        durable = self._manager.latest_durable_step()
+        if durable:
+            self._store.forget(self.schedule.batch(durable).start)
+
+    def _closing(self, rows: list[dict[str, float]]) -> dict[str, Any]:
+        self._manager.wait()
+        last = rows[-10:]
+        names = ("reward_mean", "turns", "sampled_tokens", "entropy", "mismatch_p99")
+        means = {name: float(np.mean([row[name] for row in last])) for name in names if last}
+        return {"updates": self.update, **means}
+
+
+def group_statistics(groups: Sequence[Group], update: int) -> dict[str, float]:
+    """Means over the counted episodes of an update, and how stale their tokens were."""
+    members = [member for group in groups for member in group.members if member.counted]
+    if not members:
+        return {"reward_mean": 0.0, "turns": 0.0, "sampled_tokens": 0.0, "infra_failures": 1.0}
+    stale = [update - v for m in members for v, on in zip(m.versions, m.mask) if on]
+    mixed = [len({m.reward for m in group.members if m.counted}) > 1 for group in groups]
+    names = sorted({name for member in members for name in member.components})
+    parts = {
+        f"reward/{name}": float(np.mean([m.components.get(name, 0.0) for m in members]))
+        for name in names
+    }
+
+    def mean(name: str) -> float:
+        values = [m.statistics[name] for m in members if name in m.statistics]
+        return float(np.mean(values)) if values else 0.0
+
+    return {
+        "reward_mean": float(np.mean([member.reward for member in members])),
+        **parts,
+        "mixed_groups": float(np.mean(mixed)),
+        "infra_failures": float(sum(not m.counted for g in groups for m in g.members)),
+        "staleness_mean": float(np.mean(stale)) if stale else 0.0,
+        "staleness_max": float(max(stale, default=0)),
+        **{
+            name: mean(name)
+            for name in (
+                "turns",
+                "sampled_tokens",
+                "total_tokens",
+                "tests_run",
+                "invalid_calls",
+                "finished",
+                "first_edit_right",
+            )
+        },
+    }

@@ -1,0 +1,53 @@
+"""One episode as training sees it: the sampled ids themselves, never re-tokenised."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Trajectory:
+    """Aligned token lists (`mask` 1: sampled by the model) and the episode's reward.
+
+    `counted` False marks an infrastructure failure: it leaves its group's statistics, unlike a
+    wrong answer or a malformed call, which stays in with the reward it earned.
+    """
+
+    tokens: tuple[int, ...]
+    mask: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    versions: tuple[int, ...]
+    reward: float
+    components: dict[str, float]
+    counted: bool
+    statistics: dict[str, float]
+
+    def __post_init__(self) -> None:
+        sizes = {len(self.tokens), len(self.mask), len(self.logprobs), len(self.versions)}
+        if len(sizes) != 1:
+            raise ValueError(f"token lists of different lengths: {sorted(sizes)}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """All trajectories of the prompt at one place of the schedule."""
+
+    place: int
+    task_id: str
+    members: tuple[Trajectory, ...]
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Group:
+        value: dict[str, Any] = json.loads(text)
+        members = tuple(
+            Trajectory(
+                **{k: tuple(v) if isinstance(v, list) else v for k, v in member.items()}
+            )
+            for member in value["members"]
+        )
+        return cls(value["place"], value["task_id"], members)

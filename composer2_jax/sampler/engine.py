@@ -1,0 +1,254 @@
+"""Continuous batching over a slotted latent cache.
+
+Every sequence owns a cache slot for its whole life, so a turn only prefills what the environment
+added. A step either prefills pending tokens of a few sequences or decodes one token for all that
+are sampling; both are the same compiled function at a few fixed shapes, so nothing recompiles in
+steady state. Weights may be replaced between any two steps (in-flight update): the cache is kept,
+and every sampled token carries the version that produced it (report, section 4.2).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Sequence as Tokens
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from composer2_jax.errors import UserError
+from composer2_jax.model.config import ModelConfig
+from composer2_jax.model.decoding import (
+    Cache,
+    DecodingWeights,
+    append,
+    decoding_weights,
+    extend,
+    init_cache,
+)
+from composer2_jax.model.transformer import Variables
+from composer2_jax.sampler.sampling import draw
+
+
+@dataclasses.dataclass(frozen=True)
+class SamplerConfig:
+    """`slots` sequences of up to `max_length` tokens live at once.
+
+    `prefill_rows` x `prefill_chunk` is the shape of a prefill step; `decode_rows` lists the batch
+    sizes that decoding is compiled for (the smallest that holds all sampling sequences is used),
+    `length_buckets` the cache lengths that attention looks at.
+    """
+
+    slots: int = 64
+    max_length: int = 384
+    prefill_rows: int = 8
+    prefill_chunk: int = 32
+    decode_rows: tuple[int, ...] = (16, 32, 64)
+    length_buckets: tuple[int, ...] = (128, 192, 256, 384)
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if max(self.decode_rows) < self.slots:
+            raise UserError("SamplerConfig.decode_rows must reach SamplerConfig.slots")
+        if max(self.length_buckets) < self.max_length:
+            raise UserError("SamplerConfig.length_buckets must reach SamplerConfig.max_length")
+
+
+@dataclasses.dataclass(eq=False)
+class Turn:
+    """What one turn of a sequence sampled; `stop` is "stop", "turn_length" or "context"."""
+
+    tokens: list[int] = dataclasses.field(default_factory=list)
+    logprobs: list[float] = dataclasses.field(default_factory=list)
+    versions: list[int] = dataclasses.field(default_factory=list)
+    stop: str = ""
+
+
+@dataclasses.dataclass(eq=False)
+class Sequence:
+    """One live sequence. `pending` are tokens not yet in the cache, `length` those that are."""
+
+    seed: int
+    slot: int
+    stop_ids: frozenset[int]
+    max_turn_tokens: int
+    length: int = 0
+    last: int = -1
+    pending: deque[int] = dataclasses.field(default_factory=deque)
+    turn: Turn = dataclasses.field(default_factory=Turn)
+
+
+class Engine:
+    """Not thread-safe: one thread owns it. `weights_version` counts from the trainer's updates."""
+
+    def __init__(self, model: ModelConfig, config: SamplerConfig):
+        self.model, self.config = model, config
+        self.version = -1
+        self._weights: DecodingWeights | None = None
+        # Slot `slots` is scratch: rows that only fill up a batch read and write there.
+        self._cache = init_cache(model, config.slots + 1, config.max_length)
+        self._free = list(range(config.slots))
+        self._prefilling: dict[int, Sequence] = {}
+        self._sampling: dict[int, Sequence] = {}
+        self._cut = jax.jit(partial(decoding_weights, model))
+
+    def set_weights(self, variables: Variables, version: int) -> None:
+        """Swaps the weights between two steps; sequences under way go on with the new ones."""
+        if version <= self.version:
+            raise ValueError(f"weight version {version} does not follow {self.version}")
+        trunk = {name: leaf for name, leaf in variables["params"].items() if name != "mtp"}
+        self._weights = self._cut({"params": trunk, "router": variables["router"]})
+        self.version = version
+
+    @property
+    def free_slots(self) -> int:
+        return len(self._free)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a step would do anything."""
+        return bool(self._prefilling or self._sampling)
+
+    def open(self, seed: int, stop_ids: Tokens[int], max_turn_tokens: int) -> Sequence:
+        """Takes a slot for a new sequence; the caller checks `free_slots` first."""
+        return Sequence(seed, self._free.pop(), frozenset(stop_ids), max_turn_tokens)
+
+    def close(self, sequence: Sequence) -> None:
+        """Gives the slot back. What the cache holds there is overwritten by its next owner."""
+        self._prefilling.pop(sequence.slot, None)
+        self._sampling.pop(sequence.slot, None)
+        self._free.append(sequence.slot)
+
+    def submit(self, sequence: Sequence, tokens: Tokens[int]) -> bool:
+        """Appends the harness's tokens and starts a turn; False if the context has no room."""
+        sequence.turn = Turn()
+        room = self.config.max_length - sequence.length - len(sequence.pending) - len(tokens)
+        if room < 1:
+            sequence.turn.stop = "context"
+            return False
+        sequence.pending.extend(tokens)
+        self._prefilling[sequence.slot] = sequence
+        return True
+
+    def step(self) -> list[Sequence]:
+        """One compiled call; returns the sequences whose turn ended with it.
+
+        Prefill goes first while many rows wait or nothing decodes, so that decode batches are full.
+        """
+        if self._weights is None:
+            raise RuntimeError("the engine has no weights yet")
+        waiting = len(self._prefilling)
+        if waiting and (waiting >= self.config.prefill_rows or waiting >= len(self._sampling)):
+            return self._advance(list(self._prefilling.values())[: self.config.prefill_rows])
+        if self._sampling:
+            return self._advance(list(self._sampling.values()))
+        return []
+
+    def _advance(self, sequences: list[Sequence]) -> list[Sequence]:
+        prefill = sequences[0].slot in self._prefilling
+        chunk = self.config.prefill_chunk if prefill else 1
+        rows = (
+            self.config.prefill_rows
+            if prefill
+            else next(n for n in self.config.decode_rows if n >= len(sequences))
+        )
+        batch = _Batch.of(sequences, rows, chunk, scratch=self.config.slots)
+        longest = max(sequence.length for sequence in sequences)
+        drawn, logprobs, self._cache = _advance(
+            self.model,
+            self.config.temperature,
+            next(n for n in self.config.length_buckets if n >= longest),
+            self._weights,
+            self._cache,
+            batch,
+        )
+        drawn, logprobs = np.asarray(drawn), np.asarray(logprobs)
+        finished = []
+        for row, sequence in enumerate(sequences):
+            count = int(batch.lengths[row])
+            sequence.length += count
+            sequence.last = int(batch.tokens[row, count - 1])
+            for _ in range(count):
+                sequence.pending.popleft()
+            if sequence.pending:
+                continue
+            self._prefilling.pop(sequence.slot, None)
+            self._sampling[sequence.slot] = sequence
+            if self._sampled(sequence, int(drawn[row]), float(logprobs[row])):
+                del self._sampling[sequence.slot]
+                finished.append(sequence)
+        return finished
+
+    def _sampled(self, sequence: Sequence, token: int, logprob: float) -> bool:
+        """Books one drawn token; it enters the cache with the sequence's next call."""
+        turn = sequence.turn
+        turn.tokens.append(token)
+        turn.logprobs.append(logprob)
+        turn.versions.append(self.version)
+        sequence.pending.append(token)
+        if token in sequence.stop_ids:
+            turn.stop = "stop"
+        elif len(turn.tokens) >= sequence.max_turn_tokens:
+            turn.stop = "turn_length"
+        elif sequence.length + 2 > self.config.max_length:
+            turn.stop = "context"
+        return bool(turn.stop)
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["slots", "tokens", "previous", "starts", "lengths", "seeds"],
+    meta_fields=[],
+)
+@dataclasses.dataclass
+class _Batch:
+    """Host arrays of one call; rows beyond the real sequences point at the scratch slot."""
+
+    slots: Int[np.ndarray, "B"]
+    tokens: Int[np.ndarray, "B T"]
+    previous: Int[np.ndarray, "B"]
+    starts: Int[np.ndarray, "B"]
+    lengths: Int[np.ndarray, "B"]
+    seeds: Int[np.ndarray, "B"]
+
+    @classmethod
+    def of(cls, sequences: list[Sequence], rows: int, chunk: int, scratch: int) -> _Batch:
+        batch = cls(
+            slots=np.full(rows, scratch, np.int32),
+            tokens=np.zeros((rows, chunk), np.int32),
+            previous=np.full(rows, -1, np.int32),
+            starts=np.zeros(rows, np.int32),
+            lengths=np.zeros(rows, np.int32),
+            seeds=np.zeros(rows, np.int32),
+        )
+        for row, sequence in enumerate(sequences):
+            head = [sequence.pending[i] for i in range(min(chunk, len(sequence.pending)))]
+            batch.slots[row] = sequence.slot
+            batch.tokens[row, : len(head)] = head
+            batch.previous[row] = sequence.last
+            batch.starts[row] = sequence.length
+            batch.lengths[row] = len(head)
+            batch.seeds[row] = sequence.seed
+        return batch
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=(4,))
+def _advance(
+    model: ModelConfig,
+    temperature: float,
+    visible: int,
+    weights: DecodingWeights,
+    cache: Cache,
+    batch: _Batch,
+) -> tuple[Int[Array, "B"], Float[Array, "B"], Cache]:
+    """Feeds each row's tokens, draws its next one, and writes only the new cache entries back."""
+    seen = jax.tree.map(lambda leaf: leaf[batch.slots, :visible], cache)
+    logits, entries, _ = extend(
+        model, weights, seen, batch.tokens, batch.previous, batch.starts, batch.lengths
+    )
+    cache = append(cache, entries, batch.slots, batch.starts)
+    tokens, logprobs = draw(logits, batch.seeds, batch.starts + batch.lengths, temperature)
+    return tokens, logprobs, cache

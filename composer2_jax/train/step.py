@@ -1,0 +1,123 @@
+"""The training step: pure, jitted, the same for pretraining and for reinforcement.
+
+It differentiates sums, adds them over microbatches, and divides once by the whole batch's weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float
+
+from composer2_jax.core import trees
+from composer2_jax.core.numerics import WeightedMetric
+from composer2_jax.errors import UserError
+from composer2_jax.model.config import ModelConfig
+from composer2_jax.model.router import updated_bias
+from composer2_jax.optim.adamw import Optimizer
+from composer2_jax.train.losses import Aux, Batch, LossFn
+from composer2_jax.train.state import TrainState
+
+Metrics = dict[str, Float[Array, ""]]
+TrainStep = Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
+
+
+def make_train_step(
+    model: ModelConfig, optimizer: Optimizer, loss_fn: LossFn, *, microbatches: int = 1
+) -> TrainStep:
+    """Compiles `step(state, batch) -> (state, metrics)`; the old state's memory is reused.
+
+    `loss_fn` may choose its own weight, for instance a constant a row; the weights of the
+    microbatches are added before the one division. An update that is not finite is skipped and
+    counted, and leaves weights, moments and router as they were.
+    """
+
+    def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+        trained, frozen = optimizer.split(state.params)
+        sums = accumulate(loss_fn, trained, frozen, state.router, batch, microbatches)
+        grads, loss, aux = sums
+        scale = jnp.where(loss.weight > 0, 1.0 / jnp.maximum(loss.weight, 1e-9), 0.0)
+        grads = jax.tree.map(lambda g: g * scale, grads)
+        grad_norm = optax.global_norm(grads)
+        usable = jnp.isfinite(grad_norm) & jnp.isfinite(loss.total)
+        with jax.named_scope("optimizer"):
+            updated, opt_state = optimizer.update(grads, state.opt_state, trained, state.step)
+        router = updated_router(state.router, aux, model.moe.bias_update_rate, optimizer)
+        new, old = (updated, opt_state, router), (trained, state.opt_state, state.router)
+        trained, opt_state, router = jax.tree.map(lambda n, o: jnp.where(usable, n, o), new, old)
+        metrics = {name: metric.mean() for name, metric in aux.metrics.items()}
+        metrics |= {
+            "objective": loss.mean(),
+            "tokens": jnp.sum(batch["segment_ids"] > 0),
+            "grad_norm": grad_norm,
+            "learning_rate": optimizer.learning_rate(state.step),
+            "skipped": 1 - usable,
+        }
+        if aux.loads is not None:
+            metrics["load_max_over_mean"] = load_max_over_mean(aux.loads)
+        new_state = state.replace(
+            step=state.step + 1,
+            skipped=state.skipped + 1 - usable,
+            params=trees.merge(trained, frozen),
+            router=router,
+            opt_state=opt_state,
+        )
+        return new_state, metrics
+
+    return jax.jit(train_step, donate_argnums=0)
+
+
+def accumulate(
+    loss_fn: LossFn, trained: Any, frozen: Any, router: Any, batch: Batch, microbatches: int
+) -> tuple[Any, WeightedMetric, Aux]:
+    """Sums of gradients, loss and everything in `Aux` over the microbatches."""
+
+    def total(trained: Any, micro: Batch) -> tuple[Float[Array, ""], tuple[WeightedMetric, Aux]]:
+        variables = {"params": trees.merge(trained, frozen), "router": router}
+        loss, aux = loss_fn(variables, micro)
+        return loss.total, (loss, aux)
+
+    def sums(micro: Batch) -> tuple[Any, WeightedMetric, Aux]:
+        grads, (loss, aux) = jax.grad(total, has_aux=True)(trained, micro)
+        return grads, loss, aux
+
+    if microbatches == 1:
+        return sums(batch)
+    pieces = jax.tree.map(lambda leaf: _split_rows(leaf, microbatches), batch)
+    zeros = jax.tree.map(
+        lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
+        jax.eval_shape(sums, jax.tree.map(lambda leaf: leaf[0], pieces)),
+    )
+    added, _ = jax.lax.scan(
+        lambda carry, micro: (jax.tree.map(jnp.add, carry, sums(micro)), None), zeros, pieces
+    )
+    return added
+
+
+def updated_router(router: Any, aux: Aux, rate: float, optimizer: Optimizer) -> Any:
+    """Moves each selection bias by the whole batch's loads, except in frozen subtrees."""
+
+    def move(path: Any, bias: Array) -> Array:
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        load = aux.mtp_loads if trees.under(name, ("mtp",)) else aux.loads
+        if load is None or not optimizer.is_trainable(name.partition("/")[0]):
+            return bias
+        return updated_bias(bias, load, rate)
+
+    return jax.tree_util.tree_map_with_path(move, router)
+
+
+def load_max_over_mean(loads: Float[Array, "L E"]) -> Float[Array, ""]:
+    """The busiest expert's load over the mean, in the least balanced layer."""
+    return (loads.max(axis=-1) / jnp.maximum(loads.mean(axis=-1), 1e-9)).max()
+
+
+def _split_rows(leaf: Array, pieces: int) -> Array:
+    """[B, ...] -> [pieces, B / pieces, ...]; every device keeps rows of each piece."""
+    if leaf.shape[0] % pieces:
+        raise UserError(f"{leaf.shape[0]} rows do not divide into {pieces} microbatches")
+    return leaf.reshape(leaf.shape[0] // pieces, pieces, *leaf.shape[1:]).swapaxes(0, 1)

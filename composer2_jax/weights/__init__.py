@@ -1,0 +1,1 @@
+"""Moving weights from the trainer to samplers. May import `core`."""
