@@ -38,7 +38,9 @@ _WORKDIR = flags.DEFINE_string("workdir", None, "directory of this run")
 PARENT_VARIABLE = "COMPOSER2_JAX_PARENT"
 
 # A clone keeps gin_configs/ beside the package; an installed package has it under its prefix.
-_GIN_ROOTS = (Path(__file__).parents[1], Path(sys.prefix) / "share" / "composer2_jax")
+CLONE = Path(__file__).parents[1]
+_GIN_ROOTS = (CLONE, Path(sys.prefix) / "share" / "composer2_jax")
+GIN_ROOT = next((root for root in _GIN_ROOTS if (root / "gin_configs").is_dir()), CLONE)
 
 
 def run(fn: Verb, argv: Sequence[str] | None = None) -> typing.NoReturn:
@@ -144,8 +146,7 @@ def configure(
     # gin's other reader, for files inside Python packages, logs each miss as an error.
     gin.config._FILE_READERS[:] = [(open, os.path.isfile)]
     gin.external_configurable(fn, module=fn.__module__)
-    for root in _GIN_ROOTS:
-        gin.add_config_file_search_path(str(root))
+    gin.add_config_file_search_path(str(GIN_ROOT))
     for file in files:
         with _gin_errors(fn, verb, file):
             gin.parse_config_file(file)

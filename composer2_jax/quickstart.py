@@ -21,7 +21,8 @@ from composer2_jax import cli, rundir, stages
 from composer2_jax.errors import UserError
 from composer2_jax.evals.report import write_report
 
-ROOT = Path(__file__).parents[1]
+# Runs lie in the clone; an installed package has none, and uses the current directory.
+RUNS = (cli.CLONE if cli.GIN_ROOT == cli.CLONE else Path.cwd()) / "runs"
 SETUP_VARIABLE = "COMPOSER2_JAX_SETUP_SECONDS"
 
 
@@ -105,7 +106,7 @@ def _run_all(chosen: Sequence[stages.Stage], seed: int) -> int:
 def _state(workdir: Path, options: argparse.Namespace) -> dict[str, Any]:
     """What identifies a run, and what its set-up cost; UserError where DIR holds another run."""
     old = rundir.read_json(workdir / "quickstart.json")
-    new = {"seed": options.seed, "gin_dir": os.path.relpath(options.gin_dir, ROOT)}
+    new = {"seed": options.seed, "gin_dir": os.path.relpath(options.gin_dir, cli.GIN_ROOT)}
     for name, value in new.items():
         if name in old and old[name] != value:
             raise UserError(
@@ -186,13 +187,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--workdir", type=Path, default=ROOT / "runs" / "quickstart")
+    parser.add_argument("--workdir", type=Path, default=RUNS / "quickstart")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--control", action="store_true", help="adds the scripted control")
     parser.add_argument(
         "--gin_dir",
         type=Path,
-        default=ROOT / "gin_configs" / "runs" / "quickstart",
+        default=cli.GIN_ROOT / "gin_configs" / "runs" / "quickstart",
         help="folder with stages.gin and one gin file a stage",
     )
     options = parser.parse_args([a for a in arguments if not a.startswith("--gin.")])

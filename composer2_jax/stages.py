@@ -85,19 +85,24 @@ class Result:
     last_line: str
 
 
-def run_stage(stage: Stage, seed: int, parent_variable: str) -> Result:
-    """Runs one verb; its stderr is ours. An interrupt is passed on, and waited for."""
-    command = [
+def command(stage: Stage, seed: int) -> list[str]:
+    """The command line that a person would type for this stage."""
+    # -P: a file of the current directory must not stand in for a module.
+    return [
         *(sys.executable, "-P", "-m", f"composer2_jax.{stage.verb}"),
         *(f"--gin_file={stage.gin_file}", f"--gin.SEED={seed}", f"--workdir={stage.workdir}"),
     ]
+
+
+def run_stage(stage: Stage, seed: int, parent_variable: str) -> Result:
+    """Runs one verb; its stderr is ours. An interrupt is passed on, and waited for."""
     environment = {
         **os.environ,
         "COLUMNS": str(shutil.get_terminal_size().columns),  # for bars behind the pipe
         parent_variable: str(os.getpid()),
     }
     child = subprocess.Popen(
-        command,
+        command(stage, seed),
         env=environment,
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

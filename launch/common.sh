@@ -84,15 +84,19 @@ install_packages() {
         give_up "apt-get could not install $*: $(tail -n 1 "$LOG")"
 }
 
+can_make_venv() {
+    "$1" -c 'import ensurepip, venv' >/dev/null 2>&1
+}
+
 make_venv() {
     if python_works "$PYTHON" && "$PYTHON" -m pip --version >/dev/null 2>&1; then
         return
     fi
     local base
     base="$(find_python)" || exit 2
-    if ! "$base" -c 'import ensurepip, venv' >/dev/null 2>&1; then
+    can_make_venv "$base" || install_packages python3-venv
+    can_make_venv "$base" ||
         give_up "$base cannot make a virtual environment. Type: apt-get install python3-venv"
-    fi
     quietly "making .venv with $base" "$base" -m venv --clear "$VENV" ||
         give_up "could not make $VENV: $(tail -n 1 "$LOG")"
 }

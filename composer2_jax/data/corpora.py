@@ -100,8 +100,11 @@ class PythonSources(tfds.core.GeneratorBasedBuilder):
         config = self.builder_config
         root = Path(config.root or sysconfig.get_paths()["stdlib"])
         texts, skipped = read_sources(root, config.include_tests)
-        if not texts:
-            raise UserError(f"corpora: no Python sources below {root}; is the library installed?")
+        if {split_of(path) for path in texts} != {"train", "heldout"}:
+            raise UserError(
+                f"corpora: {len(texts)} Python sources below {root}, too few for a train and a "
+                "held-out split; name another folder with prepare_data.sources_root"
+            )
         self.info.metadata["skipped"] = dict(skipped)
         self.info.metadata["bytes"] = sum(len(text.encode()) for text in texts.values())
         return {split: self._generate_examples(texts, split) for split in ("train", "heldout")}
@@ -141,7 +144,5 @@ def _quiet() -> Iterator[None]:
 
 
 def _read_split(builder: PythonSources, split: str) -> list[dict[str, str]]:
-    if not builder.info.splits[split].num_examples:
-        return []
     source = builder.as_data_source(split)
     return [{name: value.decode() for name, value in example.items()} for example in source]

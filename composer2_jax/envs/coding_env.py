@@ -104,16 +104,19 @@ class CodingEnv(gymnasium.Env[list[MessageDict], Action]):
             raise gymnasium.error.ResetNeeded("the episode is over: call reset")
         self._turns += 1
         results, finished = self._run(action)
-        truncated = not finished and self._turns >= self.config.max_turns
-        reward, info = 0.0, {}
-        if finished or truncated:
-            verdict = grade(self.task, self._state.workspace)
-            if verdict.reward is None:
-                raise InfraError(f"grading failed: {verdict.infra_error}")
-            self._over = True
-            reward, info = verdict.reward, self._last_info(verdict)
         observation = [Message("tool", text).to_dict() for text in results]
-        return observation, reward, finished, truncated, {**self._info(), **info}
+        truncated = not finished and self._turns >= self.config.max_turns
+        if not (finished or truncated):
+            return observation, 0.0, False, False, self._info()
+        reward, info = self._end()
+        return observation, reward, finished, truncated, info
+
+    def truncate(self) -> tuple[list[MessageDict], float, bool, bool, dict[str, Any]]:
+        """Ends the episode from outside, when the model's context is full: graded as it stands."""
+        if self._over or self._state is None:
+            raise gymnasium.error.ResetNeeded("the episode is over: call reset")
+        reward, info = self._end()
+        return [], reward, False, True, info
 
     def close(self) -> None:
         if self._state is not None:
@@ -126,6 +129,15 @@ class CodingEnv(gymnasium.Env[list[MessageDict], Action]):
         if self._state is None:
             raise gymnasium.error.ResetNeeded("no episode: call reset")
         return self._state.workspace
+
+    def _end(self) -> tuple[float, dict[str, Any]]:
+        """Grades the final tree; returns the reward and the last info."""
+        assert self._state is not None
+        verdict = grade(self.task, self._state.workspace)
+        if verdict.reward is None:
+            raise InfraError(f"grading failed: {verdict.infra_error}")
+        self._over = True
+        return verdict.reward, {**self._info(), **self._last_info(verdict)}
 
     def _run(self, action: Action) -> tuple[list[str], bool]:
         """The tools' answers, and whether the agent finished. A bad turn runs nothing."""

@@ -37,7 +37,7 @@ def answer(source, code):
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
 signal.signal(signal.SIGVTALRM, stop)
-resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+resource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28))
 for line in sys.stdin:
     sources, calls = json.loads(line)
     code = compile("[" + ",".join(f"repr({call})" for call in calls) + "]", "calls", "eval")

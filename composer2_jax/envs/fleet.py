@@ -65,13 +65,11 @@ class EnvFleet:
         self, episode: int, message: Message | ParseError | dict[str, Any]
     ) -> "Future[StepResult]":
         """Runs one assistant turn. After the last one the episode is closed by itself."""
-        with self._lock:
-            slot = self._episodes.get(episode)
-        if slot is None:
-            raise KeyError(f"no episode {episode}")
-        future = slot.ask("step", episode, message)
-        future.add_done_callback(lambda done: self._forget_if_over(episode, done))
-        return future
+        return self._ask("step", episode, message)
+
+    def truncate(self, episode: int) -> "Future[StepResult]":
+        """Ends an episode whose context is full; it is graded as it stands."""
+        return self._ask("truncate", episode)
 
     def close_episode(self, episode: int) -> None:
         """Gives up an episode; does nothing when it is over already."""
@@ -90,6 +88,15 @@ class EnvFleet:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _ask(self, verb: str, episode: int, argument: Any = None) -> "Future[StepResult]":
+        with self._lock:
+            slot = self._episodes.get(episode)
+        if slot is None:
+            raise KeyError(f"no episode {episode}")
+        future = slot.ask(verb, episode, argument)
+        future.add_done_callback(lambda done: self._forget_if_over(episode, done))
+        return future
 
     def _choose(self, task: Task) -> "_Slot":
         """A task's home worker, whose memory of grades and tests serves the whole group, unless
@@ -147,7 +154,8 @@ class _Slot:
             self.closed = True
             process = self.process
             # Ends both directions at once: the worker and our reader both see the end.
-            self.socket.shutdown(socket.SHUT_RDWR)
+            with suppress(OSError):  # gone already
+                self.socket.shutdown(socket.SHUT_RDWR)
         try:
             process.wait(CLOSE_SECONDS)
         except subprocess.TimeoutExpired:

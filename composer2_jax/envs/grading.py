@@ -10,18 +10,17 @@ import ast
 import dataclasses
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from composer2_jax.envs import sandbox
+from composer2_jax.envs.remembered import Remembered
 from composer2_jax.envs.sandbox import InfraError, Limits
 from composer2_jax.envs.task import Task, is_test_path
 from composer2_jax.envs.workspace import Workspace, digest
 
 TRIES = 3
 MAX_REPR = 20_000
-MEMORY = 4096
 LIMITS = Limits(seconds=20.0, cpu_seconds=2, kept_bytes=2 << 20)
 
 # Runs in the sandbox beside the agent's code, which may do as it likes there: it can only spoil its
@@ -103,25 +102,26 @@ def graded_files(task: Task, final: Mapping[str, bytes]) -> dict[str, bytes]:
     return tree
 
 
-_memory: OrderedDict[str, Grade] = OrderedDict()
+_memory: Remembered[Grade] = Remembered()
 
 
 def grade_files(task: Task, tree: Mapping[str, bytes]) -> Grade:
     """Grades a tree. The verdict depends on the task and the tree alone, so it is remembered."""
     began = time.monotonic()
     key = digest({**tree, "\0task": task.to_json().encode("utf-8", "surrogateescape")})
-    known = _memory.get(key)
-    if known is not None:
-        return dataclasses.replace(known, remembered=True, seconds=time.monotonic() - began)
+    verdict, remembered = _memory.get(key, lambda: _grade_patiently(task, tree))
+    seconds = time.monotonic() - began
+    return dataclasses.replace(verdict, remembered=remembered, seconds=seconds)
+
+
+def _grade_patiently(task: Task, tree: Mapping[str, bytes]) -> tuple[Grade, bool]:
+    """A verdict and True, or after several tries what went wrong and False."""
     verdict = Grade(None)
     for _ in range(TRIES):
         verdict = _grade_once(task, tree)
         if not verdict.infra_error:
-            _memory[key] = verdict
-            if len(_memory) > MEMORY:
-                _memory.popitem(last=False)
-            break
-    return dataclasses.replace(verdict, seconds=time.monotonic() - began)
+            return verdict, True
+    return verdict, False
 
 
 def _grade_once(task: Task, tree: Mapping[str, bytes]) -> Grade:

@@ -24,7 +24,7 @@ class StepResult:
 
 @dataclass(frozen=True)
 class Request:
-    """`verb` is "reset" (argument: the task), "step" (the assistant's turn) or "close"."""
+    """`verb`: "reset" (argument: the task), "step" (the assistant's turn), "truncate" or "close"."""
 
     number: int
     verb: str

@@ -8,6 +8,9 @@ import ast
 import random
 
 _POOLS = (
+    "left",  # sides keep their names: half a renamed pair misleads
+    "right",
+    "top",
     "items values numbers data xs",
     "item element entry x v",
     "value number n x num v",

@@ -71,7 +71,8 @@ class Worker:
             raise KeyError(f"episode {episode} is over")
         env, lock = self.episodes[episode]
         with lock:
-            messages, reward, terminated, truncated, info = env.step(request.argument)
+            answer = env.truncate() if request.verb == "truncate" else env.step(request.argument)
+        messages, reward, terminated, truncated, info = answer
         if terminated or truncated:
             self._close(episode)
         return _result(episode, messages, reward, terminated, truncated, info, began)

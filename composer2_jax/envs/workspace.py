@@ -245,18 +245,16 @@ def digest(files: Mapping[str, bytes]) -> str:
 
 
 def remove(path: str) -> None:
-    """Removes a tree, also where a command took away our right to look into a directory."""
-
-    def make_removable(_function: object, name: str, _error: object) -> None:
-        with suppress(OSError):
-            os.chmod(os.path.dirname(name), 0o700)
-            if not os.path.islink(name) and os.path.isdir(name):
+    """Removes a tree in which nothing runs any more, also where a command took away our right to
+    look into a directory."""
+    shutil.rmtree(path, ignore_errors=True)
+    if not os.path.lexists(path):
+        return
+    os.chmod(path, 0o700)
+    for directory, names, _ in os.walk(path):
+        for name in (f"{directory}/{name}" for name in names):
+            if not os.path.islink(name):
                 os.chmod(name, 0o700)
-                shutil.rmtree(name, ignore_errors=True)
-            else:
-                os.unlink(name)
-
-    shutil.rmtree(path, onerror=make_removable)
     shutil.rmtree(path, ignore_errors=True)
 
 

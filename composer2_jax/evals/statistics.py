@@ -51,7 +51,7 @@ def cluster_bootstrap(
     if len(values) != len(clusters) or not values:
         raise ValueError(f"{len(values)} values for {len(clusters)} clusters; need as many, not 0")
     # Sorted names: the interval must not depend on the order in which episodes finished.
-    names, index = np.unique(np.asarray(np.arange(len(values)).astype(str)), return_inverse=True)
+    names, index = np.unique(np.asarray(clusters), return_inverse=True)
     totals = np.bincount(index, weights=np.asarray(values, np.float64), minlength=len(names))
     sizes = np.bincount(index, minlength=len(names))
     value = float(totals.sum() / sizes.sum())

@@ -17,7 +17,7 @@ from composer2_jax.envs.coding_env import EnvConfig
 from composer2_jax.envs.fleet import EnvFleet
 from composer2_jax.envs.task import read_tasks
 from composer2_jax.errors import UserError
-from composer2_jax.evals.statistics import mean_pass_rate, pass_at_k
+from composer2_jax.evals.summary import summarize
 from composer2_jax.model.config import ModelConfig
 from composer2_jax.sampler.engine import Engine, SamplerConfig
 from composer2_jax.sampler.records import episode_record
@@ -32,7 +32,6 @@ class EvalConfig:
     tokenizer: str = "../data/tokenizer.model"
     weights: str = "../sft"
     samples: int = 4
-    best_of: int = 4
     max_tasks: int = 0  # 0: all
     env_workers: int = 2
     max_turn_tokens: int = 24
@@ -49,8 +48,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Evaluates a checkpoint and writes episodes.jsonl; a second call goes on where it stopped.
 
-    Returns the mean pass rate with a 95 % interval (bootstrap over source functions), best-of-k,
-    and the means of tokens, turns, seconds and behaviours.
+    Returns what `summarize` says of the episodes; infrastructure failures are counted apart.
     """
     tasks = read_tasks(workdir / config.tasks)[: config.max_tasks or None]
     if not tasks:
@@ -74,35 +72,9 @@ def evaluate(
                 engine, fleet, tokenizer, max_turn_tokens=config.max_turn_tokens, script=script
             )
             records += _run(driver, requests, path)
-    return summarize(sorted(records, key=lambda r: (r["task_id"], r["sample"])), config.best_of)
-
-
-def summarize(records: Sequence[dict[str, Any]], best_of: int) -> dict[str, Any]:
-    """The evaluation's numbers; infrastructure failures are counted, not scored as failures."""
-    scored = [record for record in records if record["ending"] != "infra"]
-    rate, best = mean_pass_rate(scored), pass_at_k(scored, best_of)
-    edited = [r["first_edit_right"] for r in scored if r["first_edit_right"] is not None]
-
-    def mean(name: str) -> float:
-        return float(np.mean([record[name] for record in scored]))
-
-    return {
-        "pass_rate": rate.value,
-        "interval": rate.interval,
-        f"best_of_{best_of}": best.value,
-        f"best_of_{best_of}_interval": best.interval,
-        "tasks": rate.tasks,
-        "functions": rate.clusters,
-        "episodes": len(scored),
-        "infra_failures": len(records) - len(scored),
-        "tokens": mean("sampled_tokens"),
-        "turns": mean("turns"),
-        "episode_seconds": mean("seconds"),
-        "first_edit_right": float(np.mean(edited)) if edited else None,
-        "tests_run": mean("tests_run"),
-        "finished": mean("finished"),
-        "invalid_calls": mean("invalid_calls"),
-    }
+    graded = [record for record in records if record["ending"] != "infra"]
+    graded.sort(key=lambda record: (record["task_id"], record["sample"]))
+    return {**summarize(graded), "infra_failures": len(records) - len(graded)}
 
 
 def _run(driver: RolloutDriver, requests: list[EpisodeRequest], path: Path) -> list[dict[str, Any]]:

@@ -64,7 +64,8 @@ class ModelConfig:
     `prev_token_mixing` adds W e(tok_{t-1}) at the embedding. Published models do not have it; at
     under a million parameters it gives the copying that larger models learn in attention.
     `mtp_detach_trunk` keeps the draft loss out of the trunk (the report does not say; the main
-    head never gets a gradient from it either way).
+    head never gets a gradient from it either way). `query_blocks` cuts attention's queries so that
+    a block skips the keys after it: speed only.
     """
 
     vocab_size: int = 1024
@@ -84,6 +85,7 @@ class ModelConfig:
     dtype: str = "float32"
     remat: bool = False
     scan_unroll: int = 1
+    query_blocks: int = 1
     mtp_detach_trunk: bool = True
 
     def __post_init__(self) -> None:

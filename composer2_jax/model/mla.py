@@ -74,17 +74,15 @@ class MultiHeadLatentAttention(Layer):
         """Expanded view. Tokens see earlier tokens of their own segment only."""
         nope = self.config.mla.qk_nope_head_dim
         with jax.named_scope("mla_expanded"):
-            q_nope, q_rope = self._queries(x, positions)
+            query = jnp.concatenate(self._queries(x, positions), axis=-1)
             latent, k_rope = self._latents(x, positions)
             k_nope, value = jnp.split(
                 jnp.einsum("btr,rhk->bthk", latent, self.kv_b_proj), [nope], axis=-1
             )
-            scores = jnp.einsum("bthk,bshk->bhts", q_nope, k_nope)
-            scores += jnp.einsum("bthk,bsk->bhts", q_rope, k_rope)
-            probs = self._softmax(scores, _packed_causal_mask(segment_ids)[:, None])
-            return jnp.einsum(
-                "bthv,hvd->btd", jnp.einsum("bhts,bshv->bthv", probs, value), self.o_proj
-            )
+            shared = jnp.broadcast_to(k_rope[:, :, None], (*k_nope.shape[:3], k_rope.shape[-1]))
+            key = jnp.concatenate([k_nope, shared], axis=-1)
+            mixed = self._attend(*map(_heads_first, (query, key, value)), segment_ids)
+            return jnp.einsum("bthv,hvd->btd", _heads_first(mixed), self.o_proj)
 
     def extend(
         self, x: Float[Array, "B T D"], cache: LatentCache, positions: Int[Array, "B T"]
@@ -101,7 +99,7 @@ class MultiHeadLatentAttention(Layer):
                 self.kv_b_proj, [self.config.mla.qk_nope_head_dim], axis=-1
             )
             q_nope, q_rope = self._queries(x, positions)
-            query = LatentCache(jnp.einsum("bthk,rhk->bthr", q_nope, to_key), q_rope)
+            query = LatentCache(jnp.einsum("bthk,rhk->bhtr", q_nope, to_key), _heads_first(q_rope))
             new = LatentCache(*self._latents(x, positions))
             size = cache.latent.shape[1]
             stored = jnp.arange(size) < positions[:, :1, None]
@@ -110,10 +108,10 @@ class MultiHeadLatentAttention(Layer):
                 [jnp.broadcast_to(stored, (*x.shape[:2], size)), causal], axis=-1
             )
             scores = jnp.concatenate([_scores(query, cache), _scores(query, new)], axis=-1)
-            probs = self._softmax(scores, mask[:, None])
-            mixed = jnp.einsum("bhts,bsr->bthr", probs[..., :size], cache.latent)
-            mixed += jnp.einsum("bhts,bsr->bthr", probs[..., size:], new.latent)
-            heads = jnp.einsum("bthr,rhv->bthv", mixed, to_value)
+            weights, total = self._softmax_parts(scores, mask[:, None])
+            mixed = _per_row(weights[..., :size], cache.latent)
+            mixed += _per_row(weights[..., size:], new.latent)
+            heads = jnp.einsum("bhtr,rhv->bthv", mixed / total, to_value)
             return jnp.einsum("bthv,hvd->btd", heads, self.o_proj), new
 
     def _queries(self, x, positions):
@@ -132,12 +130,33 @@ class MultiHeadLatentAttention(Layer):
         latent = rms_norm(latent, self.kv_a_norm, self.config.norm_epsilon)
         return latent, rope.rotate(k_rope, positions, mla)
 
-    def _softmax(self, scores: Float[Array, "B H T S"], mask: Bool[Array, "B #H T S"]):
+    def _attend(self, query, key, value, segment_ids):
+        """Block by block of queries; no block reads the keys after its last query, so that four
+        blocks do five eighths of the work of one."""
+        length = segment_ids.shape[1]
+        blocks = self.config.query_blocks if length % self.config.query_blocks == 0 else 1
+        mask = _packed_causal_mask(segment_ids)[:, None]
+        mixed = []
+        for end in range(length // blocks, length + 1, length // blocks):
+            block = slice(end - length // blocks, end)
+            scores = query[:, :, block] @ key[:, :, :end].swapaxes(2, 3)
+            weights, total = self._softmax_parts(scores, mask[:, :, block, :end])
+            mixed.append((weights @ value[:, :, :end]) / total)
+        return jnp.concatenate(mixed, axis=2)
+
+    def _softmax_parts(
+        self, scores: Float[Array, "B H T S"], mask: Bool[Array, "B #H T S"]
+    ) -> tuple[Float[Array, "B H T S"], Float[Array, "B H T 1"]]:
+        """Unnormalised weights and their sum: dividing after the values are mixed touches a
+        [T, K] array instead of a [T, S] one."""
         mla = self.config.mla
         scale = (mla.qk_nope_head_dim + mla.qk_rope_head_dim) ** -0.5
         scale *= rope.softmax_magnitude(mla.yarn)
         wide = jnp.where(mask, scores.astype(jnp.float32) * scale, MASKED)
-        return jax.nn.softmax(wide, axis=-1).astype(scores.dtype)
+        peak = jax.lax.stop_gradient(wide.max(axis=-1, keepdims=True))
+        weights = jnp.exp(wide - peak)
+        total = weights.sum(axis=-1, keepdims=True)
+        return weights.astype(scores.dtype), total.astype(scores.dtype)
 
 
 def _packed_causal_mask(segment_ids: Int[Array, "B T"]) -> Bool[Array, "B T T"]:
@@ -147,6 +166,18 @@ def _packed_causal_mask(segment_ids: Int[Array, "B T"]) -> Bool[Array, "B T T"]:
 
 
 def _scores(query: LatentCache, keys: LatentCache) -> Float[Array, "B H T S"]:
-    """Unscaled scores of absorbed queries ([B T H R] and [B T H K]) against cache entries."""
-    scores = jnp.einsum("bthr,bsr->bhts", query.latent, keys.latent)
-    return scores + jnp.einsum("bthk,bsk->bhts", query.rope_key, keys.rope_key)
+    """Unscaled scores of absorbed queries ([B H T R] and [B H T K]) against cache entries."""
+    scores = _per_row(query.latent, keys.latent.swapaxes(1, 2))
+    return scores + _per_row(query.rope_key, keys.rope_key.swapaxes(1, 2))
+
+
+def _per_row(a: Float[Array, "B H T M"], b: Float[Array, "B M N"]) -> Float[Array, "B H T N"]:
+    """One matmul a row with heads and tokens as one axis: several times faster than leaving the
+    layout of four axes to the compiler."""
+    flat = a.reshape(a.shape[0], -1, a.shape[-1]) @ b
+    return flat.reshape(*a.shape[:-1], b.shape[-1])
+
+
+def _heads_first(x: Float[Array, "B T H K"]) -> Float[Array, "B H T K"]:
+    """Swaps heads and tokens, there or back."""
+    return x.swapaxes(1, 2)

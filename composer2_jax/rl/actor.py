@@ -59,7 +59,7 @@ class Actor(threading.Thread):
                 self._admit()
                 for episode in self._driver.pump():
                     self._collect(episode)
-        except BaseException as error:  # noqa: BLE001 - handed to the learner, which raises it
+        except BaseException as error:  # handed to the learner, which raises it
             self.groups.put(error)
 
     def notice(self) -> None:
@@ -110,12 +110,16 @@ class Actor(threading.Thread):
             int(statistics["invalid_calls"]),
             self._rewards,
         )
+        statistics["infra_retries"] = self._retries[episode.request.tag]
         record = episode.transcript
+        # What the harness said after the last sampled token teaches nothing, and need not fit a
+        # row: the engine bounds what it samples, not what an environment answers.
+        size = max((place for place, on in enumerate(record.mask, 1) if on), default=0)
         return Trajectory(
-            tokens=tuple(record.tokens),
-            mask=tuple(record.mask),
-            logprobs=tuple(record.logprobs),
-            versions=tuple(record.versions),
+            tokens=tuple(record.tokens[:size]),
+            mask=tuple(record.mask[:size]),
+            logprobs=tuple(record.logprobs[:size]),
+            versions=tuple(record.versions[:size]),
             reward=sum(parts.values()),
             components=parts,
             counted=not episode.infra_error,

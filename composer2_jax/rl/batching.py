@@ -23,19 +23,20 @@ def learning_members(groups: Iterable[Group]) -> list[tuple[Trajectory, float]]:
     for group in groups:
         rewards = np.array([member.reward for member in group.members])
         counted = np.array([float(member.counted) for member in group.members])
-        for member, advantage in zip(group.members, group_advantages(rewards, counted)):
+        advantages = group_advantages(rewards, counted)
+        for member, advantage in zip(group.members, advantages, strict=True):
             if advantage != 0.0:
                 pairs.append((member, float(advantage)))
     return pairs
 
 
 def pack_rows(
-    members: list[tuple[Trajectory, float]], length: int, row_multiple: int, normalizer: float
-) -> Batch:
-    """First-fit-decreasing packing into rows of `length`, padded to a multiple of rows.
+    members: list[tuple[Trajectory, float]], rows: int, length: int, normalizer: float
+) -> list[Batch]:
+    """First-fit-decreasing packing into microbatches [rows, length]; at least one, maybe empty.
 
-    `normalizer` is the constant Z of the loss. Raises ValueError for a trajectory longer than
-    `length`: cutting it would train on a prefix.
+    `normalizer` is the constant Z of the loss, spread over the microbatches' rows. Raises
+    ValueError for a trajectory longer than `length`: cutting it would train on a prefix.
     """
     bins: list[list[tuple[Trajectory, float]]] = []
     space: list[int] = []
@@ -50,10 +51,13 @@ def pack_rows(
             place = len(bins) - 1
         bins[place].append((member, advantage))
         space[place] -= size
-    rows = max(-(-len(bins) // row_multiple), 1) * row_multiple
-    batch = _fill(bins, rows, length)
-    batch["normalizer"] = np.full(rows, normalizer / rows, np.float32)
-    return batch
+    count = max(-(-len(bins) // rows), 1)
+    share = normalizer / (count * rows)
+    return [
+        _fill(bins[i * rows : (i + 1) * rows], rows, length)
+        | {"normalizer": np.full(rows, share, np.float32)}
+        for i in range(count)
+    ]
 
 
 def _fill(bins: list[list[tuple[Trajectory, float]]], rows: int, length: int) -> Batch:

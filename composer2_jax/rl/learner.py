@@ -30,7 +30,7 @@ from composer2_jax.sampler.engine import Engine, SamplerConfig
 from composer2_jax.sampler.rollout import RolloutDriver
 from composer2_jax.train.metrics import MetricsLog
 from composer2_jax.train.state import init_state
-from composer2_jax.train.step import make_train_step
+from composer2_jax.train.step import make_streamed_step
 from composer2_jax.weights.sync import InProcessWeights
 
 
@@ -52,7 +52,7 @@ class ReinforceConfig:
     tokens_per_episode: int = 16
     max_staleness: int = 1
     max_turn_tokens: int = 24
-    row_multiple: int = 4
+    rows: int = 8
     env_workers: int = 2
     save_every: int = 5
 
@@ -128,7 +128,7 @@ class Learner:
         self.config, self.schedule = config, schedule
         self._row_length = sampler.max_length
         built = make_optimizer(optimizer, schedule.num_updates)
-        self._step = make_train_step(model, built, make_rl_loss(model), row_microbatch=config.row_multiple)
+        self._step = make_streamed_step(model, built, make_rl_loss(model))
         self._manager = CheckpointManager(workdir / "checkpoints")
         fresh = init_state(restore_weights(workdir / config.init_from), built)
         self._state = self._manager.restore_latest(fresh)
@@ -182,9 +182,9 @@ class Learner:
         config = self.config
         members = learning_members(groups)
         normalizer = config.groups_per_update * config.group_size * config.tokens_per_episode
-        batch = pack_rows(members, self._row_length, config.row_multiple, float(normalizer))
+        pieces = pack_rows(members, config.rows, self._row_length, float(normalizer))
         before = self.update
-        self._state, metrics = self._step(self._state, batch)
+        self._state, metrics = self._step(self._state, pieces)
         histogram = np.asarray(metrics.pop("mismatch_histogram"))
         self.update += 1
         return {
@@ -192,7 +192,7 @@ class Learner:
             "mismatch_p99": mismatch_quantile(histogram, 0.99),
             "mismatch_max": mismatch_quantile(histogram, 1.0),
             **group_statistics(groups, before),
-            "rows": len(batch["tokens"]),
+            "microbatches": len(pieces),
         }
 
     def _save(self, final: bool) -> None:

@@ -48,7 +48,7 @@ def policy_gradient_loss(
     mask: Float[Array, "B T"],
     normalizer: float | Float[Array, ""],
 ) -> WeightedMetric:
-    """-(1/Z) sum m A log pi with a constant Z, so that a token's push never depends on its batch."""
+    """-(1/Z) sum m A log pi with Z constant: a token's push does not depend on its batch."""
     total = -jnp.where(mask > 0, advantages * logprobs, 0.0).sum()
     return WeightedMetric(total, jnp.asarray(normalizer, jnp.float32))
 

@@ -15,7 +15,6 @@ from collections.abc import Sequence as Tokens
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
@@ -93,14 +92,13 @@ class Engine:
         self._free = list(range(config.slots))
         self._prefilling: dict[int, Sequence] = {}
         self._sampling: dict[int, Sequence] = {}
-        self._cut = jax.jit(partial(decoding_weights, model))
 
     def set_weights(self, variables: Variables, version: int) -> None:
         """Swaps the weights between two steps; sequences under way go on with the new ones."""
         if version <= self.version:
             raise ValueError(f"weight version {version} does not follow {self.version}")
         trunk = {name: leaf for name, leaf in variables["params"].items() if name != "mtp"}
-        self._weights = self._cut({"params": trunk, "router": variables["router"]})
+        self._weights = _cut(self.model, {"params": trunk, "router": variables["router"]})
         self.version = version
 
     @property
@@ -153,14 +151,14 @@ class Engine:
         rows = (
             self.config.prefill_rows
             if prefill
-            else next(n for n in self.config.decode_rows if n >= len(sequences))
+            else min(n for n in self.config.decode_rows if n >= len(sequences))
         )
         batch = _Batch.of(sequences, rows, chunk, scratch=self.config.slots)
         longest = max(sequence.length for sequence in sequences)
         drawn, logprobs, self._cache = _advance(
             self.model,
             self.config.temperature,
-            next(n for n in self.config.length_buckets if n >= longest),
+            min(n for n in self.config.length_buckets if n >= longest),
             self._weights,
             self._cache,
             batch,
@@ -233,6 +231,9 @@ class _Batch:
             batch.lengths[row] = len(head)
             batch.seeds[row] = sequence.seed
         return batch
+
+
+_cut = jax.jit(decoding_weights, static_argnums=0)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=(4,))

@@ -35,33 +35,42 @@ def calls_with_results(messages: list[Message]) -> Iterator[tuple[ToolCall, str]
 
 
 def first_edit_right(task: Task, messages: list[Message]) -> bool | None:
-    """Whether the first accepted edit turned the faulty line into the right one; None without edit."""
-    focused = None
+    """Whether the first accepted edit made the faulty file the right one; None without an edit.
+
+    Follows the focus as the tools do: an edit applies within the lines last shown.
+    """
+    lines = task.files[task.module].split("\n")
+    right = [*lines[: task.line - 1], task.fixed_line, *lines[task.line :]]
+    first, last = 1, len(lines)
     for call, result in calls_with_results(messages):
-        if call.name == "read_file" and not result.startswith("error"):
+        if call.name in ("search", "read_file") and not result.startswith("error"):
             wanted = call.arguments.get("line", "")
-            focused = parse_lines(wanted)[0] if wanted else None
+            first, last = parse_lines(wanted) if wanted else (1, len(lines))
         if call.name == "edit_file" and result == "ok":
-            faulty = task.files[task.module].split("\n")[task.line - 1]
-            edited = faulty.replace(call.arguments["old"], call.arguments["new"], 1)
-            return focused in (None, task.line) and edited == task.fixed_line
+            seen = "\n".join(lines[first - 1 : last])
+            edited = seen.replace(call.arguments["old"], call.arguments["new"], 1).split("\n")
+            return [*lines[: first - 1], *edited, *lines[last:]] == right
     return None
+
+
+def own_test_results(messages: list[Message]) -> list[str]:
+    """What the task's own tests answered, each time the agent ran them."""
+    return [
+        result
+        for call, result in calls_with_results(messages)
+        if call.name == "run_command" and not call.arguments.get("command")
+    ]
 
 
 def statistics_of(episode: Episode) -> dict[str, float]:
     """Numbers of an episode by name; `first_edit_right` is absent when nothing was edited."""
     sampled = sum(episode.transcript.mask)
-    tests = [
-        result
-        for call, result in calls_with_results(episode.messages)
-        if call.name == "run_command" and not call.arguments.get("command")
-    ]
     right = first_edit_right(episode.request.task, episode.messages)
     statistics = {
         "turns": episode.turns,
         "sampled_tokens": sampled,
         "total_tokens": len(episode.transcript),
-        "tests_run": len(tests),
+        "tests_run": len(own_test_results(episode.messages)),
         "invalid_calls": episode.info.get("tool_errors", 0),
         "finished": float(episode.ending == "finish"),
         "seconds": round(episode.seconds, 3),
@@ -70,14 +79,24 @@ def statistics_of(episode: Episode) -> dict[str, float]:
 
 
 def effort_of(episode: Episode, codec: Codec) -> Effort:
-    """What the episode spent; text before a call counts as thinking."""
+    """What the episode spent. Text before a call counts as thinking, the text of `finish` is the
+    final message, and every other sampled token, a malformed turn's too, is tool calling.
+    """
     turns = [message for message in episode.messages if message.role == "assistant"]
     results = [message for message in episode.messages if message.role == "tool"]
     thinking = sum(len(codec.encode(turn.content)) for turn in turns if turn.calls)
-    final = sum(len(codec.encode(turn.content)) for turn in turns if not turn.calls)
+    last_words = [
+        call.arguments.get("message", "")
+        for turn in turns
+        for call in turn.calls
+        if call.name == "finish"
+    ]
+    final = sum(len(codec.encode(text)) for text in last_words)
+    # Encoding a turn's text anew may take more tokens than were sampled.
+    calling = max(sum(episode.transcript.mask) - thinking - final, 0)
     return Effort(
         thinking_tokens=thinking,
-        tool_calling_tokens=sum(episode.transcript.mask) - thinking - final,
+        tool_calling_tokens=calling,
         tool_output_tokens=sum(len(codec.encode(result.content)) for result in results),
         final_message_tokens=final,
         tool_calls=sum(len(turn.calls) for turn in turns),
@@ -88,8 +107,8 @@ def effort_of(episode: Episode, codec: Codec) -> Effort:
 def episode_record(episode: Episode) -> dict[str, Any]:
     """One line of episodes.jsonl: the task, the numbers, the whole conversation and the diff."""
     task = episode.request.task
-    answers = list(calls_with_results(episode.messages))
-    tests = [result for call, result in answers if call.name == "run_command"]
+    calls = [call.name for call, _ in calls_with_results(episode.messages)]
+    tests = own_test_results(episode.messages)
     statistics = statistics_of(episode)
     right = statistics.pop("first_edit_right", None)
     return {
@@ -105,7 +124,7 @@ def episode_record(episode: Episode) -> dict[str, Any]:
         "prompt_tokens": len(episode.transcript) - sum(episode.transcript.mask),
         "first_edit_right": None if right is None else bool(right),
         "visible_pass": tests[-1].startswith("exit 0") if tests else None,
-        "tool_counts": dict(Counter(call.name for call, _ in answers)),
+        "tool_counts": dict(Counter(calls)),
         "messages": [message.to_dict() for message in episode.messages],
         "diff": episode.info.get("diff", ""),
     }

@@ -101,9 +101,7 @@ class RolloutDriver:
     def start(self, request: EpisodeRequest) -> None:
         """Takes a slot and resets an environment for the request."""
         episode = Episode(request, time.monotonic())
-        episode.sequence = self._engine.open(
-            request.seed, self._stop_ids, self._max_turn_tokens
-        )
+        episode.sequence = self._engine.open(request.seed, self._stop_ids, self._max_turn_tokens)
         self._by_slot[episode.sequence.slot] = episode
         self._listen(episode, self._fleet.reset(request.task))
 

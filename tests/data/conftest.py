@@ -76,6 +76,8 @@ def write_sources(folder: Path, files: int = 40) -> Path:
             FUNCTION.format(name=f"f{number}_{k}", words=WORDS[(number + k) % 8], number=number + k)
             for k in range(3)
         ]
+        # In every file, so in both splits: it may stay in one of them only.
+        functions.append(FUNCTION.format(name="everywhere", words="Add", number=1))
         (folder / f"m{number}.py").write_text("".join(functions), encoding="utf-8")
     (folder / "latin.py").write_bytes(b"# caf\xe9\nx = 1\n")
     apart = FUNCTION.format(name="kept_apart", words="Keep", number=7)

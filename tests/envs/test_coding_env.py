@@ -102,6 +102,9 @@ def test_tests_that_change_the_tree_are_run_each_time() -> None:
     )
     env.reset()
     assert [answers(env, "<|run_command|>")[0] for _ in range(2)] == ["exit 1", "exit 2"]
+    answers(env, "<|run_command|>rm log")
+    assert answers(env, "<|run_command|>") == ["exit 1"]
+    assert answers(env, "<|run_command|>cat log") == ["exit 0"]
 
 
 def test_a_reset_starts_anew_and_may_change_the_task(env: CodingEnv) -> None:

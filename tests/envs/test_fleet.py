@@ -58,6 +58,7 @@ def test_a_slow_command_does_not_hold_up_other_episodes(fleet: EnvFleet) -> None
 
 def test_a_dead_worker_fails_what_it_did_and_is_replaced(fleet: EnvFleet) -> None:
     episodes = [fleet.reset(task(id=str(i))).result().episode for i in range(4)]
+    idle = [fleet.reset(task(id=str(i))).result().episode for i in range(4)]
     waiting = [fleet.step(episode, turn("<|run_command|>sleep 30")) for episode in episodes]
     time.sleep(0.2)
     for slot in fleet._slots:
@@ -65,6 +66,9 @@ def test_a_dead_worker_fails_what_it_did_and_is_replaced(fleet: EnvFleet) -> Non
     for future in waiting:
         with pytest.raises(InfraError, match=r"worker \d died \(exit status -9\) during step"):
             future.result(timeout=10)
+    for episode in idle:
+        with pytest.raises(InfraError, match="the episode's worker died"):
+            fleet.step(episode, turn("<|list_dir|>")).result(timeout=10)
     again = fleet.reset(TASK).result(timeout=20)
     assert fleet.step(again.episode, turn("<|finish|>")).result(timeout=20).reward == 0.0
 

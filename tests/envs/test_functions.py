@@ -1,4 +1,4 @@
-"""The bank of functions: total on their inputs, breakable in several places, grouped by likeness."""
+"""The bank of functions: total on their inputs, breakable in several places, in groups of twins."""
 
 import ast
 import random

@@ -1,4 +1,4 @@
-"""Faults change one line in a known way, and the edit that repairs them is small and unambiguous."""
+"""Faults change one line in a known way; the edit that repairs them is small and unambiguous."""
 
 import ast
 import inspect
@@ -22,6 +22,7 @@ from composer2_jax.envs.mutation import edit_fragment, mutate, mutations_on_line
         }),
         ("return a - b", "arithmetic", {"return a + b"}),
         ("return a % b", "arithmetic", {"return a // b"}),
+        ("return a + b - 1", "arithmetic", {"return a - b - 1", "return a + b + 1"}),
         ("a += b", "augmented", {"a -= b"}),
         ("return 7", "constant", {"return 8", "return 6"}),
         ("return a and b", "logic", {"return a or b"}),

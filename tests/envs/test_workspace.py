@@ -96,7 +96,7 @@ tempfile.tempdir = sys.argv[1]
 print(workspace.root(), flush=True)
 if len(sys.argv) > 2: input()
 """
-    environment = {**os.environ, "PYTHONPATH": str(Path(workspace.__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-c", script, str(tmp_path)]
     first = subprocess.Popen(
         [*command, "wait"],

@@ -183,7 +183,7 @@ def test_an_episode_without_a_grade_is_left_out_and_counted(tmp_path: Path) -> N
 
 def test_a_loss_that_is_not_a_number_leaves_valid_json(tmp_path: Path) -> None:
     workdir = make_run(tmp_path)
-    (workdir / "bulk" / "done.json").write_text('{"loss": NaN, "tokens": 3}')
+    (workdir / "bulk" / "done.json").write_text('{"loss": NaN, "perplexity_after": NaN}')
     write_jsonl(workdir / "bulk" / "metrics.jsonl", [{"step": 1, "loss": float("nan")}])
     write_report(workdir)
 

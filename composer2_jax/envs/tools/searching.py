@@ -13,7 +13,7 @@ from composer2_jax.envs.task import is_test_path
 from composer2_jax.envs.tools.state import Focus, State, ToolError
 
 SATURATION, LENGTH_WEIGHT = 1.2, 0.5
-DEFINITION_WEIGHT = 3.0
+DEFINITION_WEIGHT = 3.0  # of a word as rare as can be
 WORD = re.compile(r"[A-Za-z_]\w*|\d+")
 PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 DEFINITION = re.compile(r"\s*(?:async\s+)?(?:def|class|func|fn|function|struct)\s+(\w+)")
@@ -64,6 +64,6 @@ def rank(lines: list[str], query: str) -> list[float]:
             score += rarity * count[word] / (count[word] + SATURATION * length)
         definition = DEFINITION.match(line)
         if definition and definition[1] in names:
-            score *= DEFINITION_WEIGHT
+            score += DEFINITION_WEIGHT * math.log(1 + len(lines))
         scores.append(score)
     return scores

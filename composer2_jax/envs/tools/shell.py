@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 
 from composer2_jax.envs import sandbox
+from composer2_jax.envs.remembered import Remembered
 from composer2_jax.envs.sandbox import CommandResult, InfraError
 from composer2_jax.envs.tools.state import State
 
@@ -42,10 +42,7 @@ def run_shell(state: State, command: str) -> CommandResult:
     raise AssertionError("unreachable")
 
 
-@lru_cache(maxsize=4096)
-def _memory(task_id: str, command: str, digest: str) -> list[CommandResult]:
-    """A place for the one result of a test command on a tree."""
-    return []
+_memory: Remembered[CommandResult] = Remembered()
 
 
 def run_tests(state: State) -> CommandResult:
@@ -59,13 +56,14 @@ def run_tests(state: State) -> CommandResult:
     if not state.remember_tests:
         return run_shell(state, command)
     before = state.workspace.digest()
-    place = _memory(state.task.id, command, before)
-    if place:
-        state.remembered += 1
-        return place[0]
-    result = run_shell(state, command)
-    if not result.stopped and state.workspace.digest() == before:
-        place.append(result)
+
+    def work_out() -> tuple[CommandResult, bool]:
+        result = run_shell(state, command)
+        return result, not result.stopped and state.workspace.digest() == before
+
+    key = f"{state.task.id}\0{command}\0{state.limits}\0{before}"
+    result, remembered = _memory.get(key, work_out)
+    state.remembered += remembered
     return result
 
 

@@ -1,0 +1,1 @@
+"""Saving and restoring training state with Orbax. May import `model` and `core`."""
