@@ -49,7 +49,7 @@ class EnvConfig:
     output_chars: int = 0
     search_hits: int = 1
     command_seconds: float = 5.0
-    command_cpu_seconds: int = 0
+    command_cpu_seconds: float = 0.0
     remember_tests: bool = False
     diff: bool = False
     tools: tuple[str, ...] = TOOL_NAMES

@@ -142,7 +142,7 @@ def evaluate(
     tree: Mapping[str, bytes],
     module: str,
     calls: tuple[str, ...],
-    seconds: float = 0.5,
+    seconds: float = 0.1,
     limits: Limits = LIMITS,
 ) -> list[str] | None:
     """The reprs of `calls` evaluated beside `module`, or "!NameOfException" for one that raised.

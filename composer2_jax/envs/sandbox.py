@@ -44,7 +44,7 @@ class Limits:
     """
 
     seconds: float = 5.0
-    cpu_seconds: int = 0
+    cpu_seconds: float = 0.0
     processes: int = 64
     memory_bytes: int = 1 << 30
     file_bytes: int = 64 << 20
@@ -207,7 +207,7 @@ def _limit_arguments(limits: Limits) -> tuple[str, ...]:
         f"--as={limits.memory_bytes}",
         f"--fsize={limits.file_bytes}",
         f"--nofile={limits.open_files}",
-        f"--cpu={limits.cpu_seconds or math.ceil(limits.seconds)}",
+        f"--cpu={math.ceil(limits.cpu_seconds or limits.seconds)}",
         "--core=0",
         "--",
     )

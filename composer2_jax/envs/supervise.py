@@ -32,6 +32,8 @@ class Bounds(Protocol):
     @property
     def seconds(self) -> float: ...
     @property
+    def cpu_seconds(self) -> float: ...
+    @property
     def memory_bytes(self) -> int: ...
     @property
     def directory_bytes(self) -> int: ...
@@ -228,9 +230,12 @@ class _Watch:
         return bool(data)
 
     def _look(self) -> str:
-        """The bound on memory or disk that is passed now, if any."""
-        if self.init_pid and _memory(self.init_pid) > self.bounds.memory_bytes:
+        """The bound on memory, work or disk that is passed now, if any."""
+        memory, cpu_seconds = _usage(self.init_pid) if self.init_pid else (0, 0.0)
+        if memory > self.bounds.memory_bytes:
             return "memory"
+        if cpu_seconds > (self.bounds.cpu_seconds or self.bounds.seconds):
+            return "time"
         if directory_bytes(self.directory, self.bounds.directory_bytes) is None:
             return "disk"
         return ""
@@ -252,18 +257,24 @@ def _ended(pidfd: int, seconds: float) -> bool:
     return bool(poll.poll(max(0, _milliseconds(seconds) if seconds > 0 else 0)))
 
 
-def _memory(pid: int) -> int:
-    """Resident bytes of a process and all below it; daemons hang below the namespace's first."""
-    total, waiting = 0, [pid]
+def _usage(pid: int) -> tuple[int, float]:
+    """Resident bytes and processor seconds of a process and all below it.
+
+    Daemons hang below the namespace's first process; the time of children that have ended is part
+    of their parent's.
+    """
+    total, ticks, waiting = 0, 0, [pid]
     while waiting:
         here = waiting.pop()
         with suppress(OSError, ValueError, IndexError):
             with open(f"/proc/{here}/statm", encoding="ascii") as stream:
                 total += int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            with open(f"/proc/{here}/stat", encoding="utf-8", errors="replace") as stream:
+                ticks += sum(int(field) for field in stream.read().rpartition(")")[2].split()[11:15])
             for thread in os.listdir(f"/proc/{here}/task"):
                 with open(f"/proc/{here}/task/{thread}/children", encoding="ascii") as stream:
                     waiting += [int(child) for child in stream.read().split()]
-    return total
+    return total, ticks / os.sysconf("SC_CLK_TCK")
 
 
 def directory_bytes(directory: str, limit: int) -> int | None:

@@ -20,7 +20,7 @@ Variables = dict[str, Any]  # {"params": ..., "router": {... selection biases}}
 class Output(NamedTuple):
     """What a forward pass returns."""
 
-    logits: Float[Array, "B T V"]
+    logits: Float[Array, "B T V"] | Float[Array, "N V"]
     hidden: Float[Array, "B T D"]  # after the final norm
     loads: Float[Array, "L E"]  # assignments of each sparse layer's experts, pads left out
     experts: Int[Array, "L B T k"]  # routes, to record and replay
@@ -48,14 +48,18 @@ class Transformer(Layer):
         *,
         mtp: bool = False,
         replay: Int[Array, "L B T k"] | None = None,
+        logits_at: Int[Array, "N"] | None = None,
     ) -> Output:
+        """`logits_at` names flat places (row * T + t) and makes `logits` [N V]: a loss on few
+        tokens need not pay for the vocabulary at all of them."""
         inputs = BlockInputs(segment_ids, positions, (segment_ids > 0).astype(jnp.float32))
         x = self.embedding.encode(tokens, previous_tokens(tokens, positions))
         for block in self.dense_blocks:
             x, _ = block(x, inputs, None)
         x, (loads, experts) = self.sparse_blocks(x, inputs, replay)
         hidden = rms_norm(x, self.final_norm, self.config.norm_epsilon)
-        logits = self.embedding.decode(hidden)
+        wanted = hidden if logits_at is None else hidden.reshape(-1, hidden.shape[-1])[logits_at]
+        logits = self.embedding.decode(wanted)
         mtp_logits, mtp_loads = self._draft(tokens, hidden, inputs) if mtp else (None, None)
         return Output(logits, hidden, loads, experts, mtp_logits, mtp_loads)
 

@@ -10,10 +10,12 @@ from jaxtyping import Float, Int
 from composer2_jax.rl.objective import group_advantages
 from composer2_jax.rl.trajectory import Group, Trajectory
 
-Batch = dict[str, Int[np.ndarray, "B T"] | Float[np.ndarray, "B T"]]
+Batch = dict[str, Int[np.ndarray, "..."] | Float[np.ndarray, "..."]]
+Members = list[tuple[Trajectory, float]]  # with their advantages
+TARGET_MULTIPLE = 512
 
 
-def learning_members(groups: Iterable[Group]) -> list[tuple[Trajectory, float]]:
+def learning_members(groups: Iterable[Group]) -> Members:
     """Trajectories with a non-zero advantage, and that advantage.
 
     The others have exactly no gradient under a constant normaliser, so leaving them out changes
@@ -31,36 +33,47 @@ def learning_members(groups: Iterable[Group]) -> list[tuple[Trajectory, float]]:
 
 
 def pack_rows(
-    members: list[tuple[Trajectory, float]], rows: int, length: int, normalizer: float
+    members: Members, lengths: tuple[int, ...], tokens: int, normalizer: float
 ) -> list[Batch]:
-    """First-fit-decreasing packing into microbatches [rows, length]; at least one, maybe empty.
+    """Packs trajectories into microbatches of some `tokens` tokens; one, empty, for no members.
 
-    `normalizer` is the constant Z of the loss, spread over the microbatches' rows. Raises
-    ValueError for a trajectory longer than `length`: cutting it would train on a prefix.
+    Rows have one of a few `lengths`, so that few programs are compiled and short episodes do not
+    pay for long rows: first-fit-decreasing into rows of the shortest length that fits, after the
+    space left in longer rows. `normalizer` is the constant Z of the loss, spread over all rows.
+    Raises ValueError for a trajectory longer than the longest row: cutting it would train on a
+    prefix.
     """
-    bins: list[list[tuple[Trajectory, float]]] = []
-    space: list[int] = []
+    bins: dict[int, list[Members]] = {length: [] for length in sorted(lengths, reverse=True)}
     for member, advantage in sorted(members, key=lambda pair: -len(pair[0].tokens)):
-        size = len(member.tokens)
-        if size > length:
-            raise ValueError(f"a trajectory of {size} tokens does not fit rows of {length}")
-        place = next((i for i, left in enumerate(space) if left >= size), None)
-        if place is None:
-            bins.append([])
-            space.append(length)
-            place = len(bins) - 1
-        bins[place].append((member, advantage))
-        space[place] -= size
-    count = max(-(-len(bins) // rows), 1)
-    share = normalizer / (count * rows)
-    return [
-        _fill(bins[i * rows : (i + 1) * rows], rows, length)
-        | {"normalizer": np.full(rows, share, np.float32)}
-        for i in range(count)
-    ]
+        _place(bins, member, advantage)
+    sizes = {length: max(tokens // length, 1) for length in bins}
+    batches = [
+        _fill(rows[i : i + sizes[length]], sizes[length], length)
+        for length, rows in bins.items()
+        for i in range(0, len(rows), sizes[length])
+    ] or [_fill([], sizes[min(lengths)], min(lengths))]
+    total = sum(len(batch["tokens"]) for batch in batches)
+    for batch in batches:
+        batch["normalizer"] = np.full(len(batch["tokens"]), normalizer / total, np.float32)
+    return batches
 
 
-def _fill(bins: list[list[tuple[Trajectory, float]]], rows: int, length: int) -> Batch:
+def _place(bins: dict[int, list[Members]], member: Trajectory, advantage: float) -> None:
+    """Puts a trajectory into the first row with room, longest rows first, or opens a row for it."""
+    size = len(member.tokens)
+    for length, rows in bins.items():
+        for row in rows:
+            if sum(len(other.tokens) for other, _ in row) + size <= length:
+                row.append((member, advantage))
+                return
+    fitting = [length for length in bins if length >= size]
+    if not fitting:
+        raise ValueError(f"a trajectory of {size} tokens does not fit rows of {max(bins)}")
+    bins[min(fitting)].append([(member, advantage)])
+
+
+def _fill(bins: list[Members], rows: int, length: int) -> Batch:
+    """One microbatch; `targets` are the flat places of sampled tokens, padded with place 0."""
     batch: Batch = {
         name: np.zeros((rows, length), np.int32)
         for name in ("tokens", "segment_ids", "positions", "loss_mask")
@@ -78,4 +91,7 @@ def _fill(bins: list[list[tuple[Trajectory, float]]], rows: int, length: int) ->
             batch["advantages"][row, span] = advantage
             batch["sampler_logprobs"][row, span] = member.logprobs
             start = span.stop
+    places = np.flatnonzero(batch["loss_mask"])
+    padded = max(-(-len(places) // TARGET_MULTIPLE), 1) * TARGET_MULTIPLE
+    batch["targets"] = np.pad(places, (0, padded - len(places))).astype(np.int32)
     return batch

@@ -40,7 +40,8 @@ class ReinforceConfig:
 
     The loss's constant Z is groups_per_update x group_size x tokens_per_episode. `updates` 0 means
     one epoch over the tasks; every task is used at most once. `max_staleness` is how many updates
-    the sampler may be behind the update that a group will be trained in.
+    the sampler may be behind the update that a group will be trained in. Episodes are packed into
+    rows of `row_lengths`, `microbatch_tokens` at a time.
     """
 
     tasks: str = "../tasks/rl.jsonl"
@@ -52,7 +53,8 @@ class ReinforceConfig:
     tokens_per_episode: int = 16
     max_staleness: int = 1
     max_turn_tokens: int = 24
-    rows: int = 8
+    row_lengths: tuple[int, ...] = (256, 384)
+    microbatch_tokens: int = 3072
     env_workers: int = 2
     save_every: int = 5
 
@@ -74,8 +76,10 @@ def reinforce(
     would have without the interruption.
     """
     tasks = read_tasks(workdir / config.tasks)
+    if max(config.row_lengths) < sampler.max_length:
+        raise UserError("ReinforceConfig.row_lengths must reach SamplerConfig.max_length")
     schedule = make_schedule(len(tasks), config, seed)
-    learner = Learner(workdir, model, optimizer, config, sampler, schedule)
+    learner = Learner(workdir, model, optimizer, config, schedule)
     tokenizer = Tokenizer(workdir / config.tokenizer)
     engine = Engine(model, sampler)
     with EnvFleet(config.env_workers, env_config=env) as fleet:
@@ -122,11 +126,9 @@ class Learner:
         model: ModelConfig,
         optimizer: OptimizerConfig,
         config: ReinforceConfig,
-        sampler: SamplerConfig,
         schedule: Schedule,
     ):
         self.config, self.schedule = config, schedule
-        self._row_length = sampler.max_length
         built = make_optimizer(optimizer, schedule.num_updates)
         self._step = make_streamed_step(model, built, make_rl_loss(model))
         self._manager = CheckpointManager(workdir / "checkpoints")
@@ -182,7 +184,9 @@ class Learner:
         config = self.config
         members = learning_members(groups)
         normalizer = config.groups_per_update * config.group_size * config.tokens_per_episode
-        pieces = pack_rows(members, config.rows, self._row_length, float(normalizer))
+        pieces = pack_rows(
+            members, config.row_lengths, config.microbatch_tokens, float(normalizer)
+        )
         before = self.update
         self._state, metrics = self._step(self._state, pieces)
         histogram = np.asarray(metrics.pop("mismatch_histogram"))

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from composer2_jax.core.numerics import WeightedMetric, masked_sum
 from composer2_jax.model.config import ModelConfig
 from composer2_jax.model.transformer import Transformer, Variables
-from composer2_jax.rl.objective import policy_gradient_loss, token_logprobs
+from composer2_jax.rl.objective import policy_gradient_loss
 from composer2_jax.train.losses import Aux, Batch, LossFn
 
 # Edges of the histogram of |log pi_train - log pi_sampler|; counts add up over microbatches, so
@@ -19,25 +19,36 @@ MISMATCH_EDGES = np.concatenate([[0.0], np.logspace(-8, 2, 101)])
 
 
 def make_rl_loss(model: ModelConfig) -> LossFn:
-    """Policy gradient over sampled tokens; `batch["normalizer"]` [B] sums to the constant Z.
+    """Policy gradient over the sampled tokens, whose flat places are `batch["targets"]` [N].
 
-    The routers' selection biases are left alone: no loads are returned.
+    Their log-probabilities are computed there only, since most tokens of an episode are the
+    environment's. `batch["normalizer"]` [B] sums to the constant Z. The routers' selection biases
+    are left alone: no loads are returned.
     """
     transformer = Transformer(model)
 
     def loss_fn(variables: Variables, batch: Batch) -> tuple[WeightedMetric, Aux]:
+        targets = batch["targets"]
+        tokens, mask, advantages, sampled = (
+            batch[name].ravel()[targets]
+            for name in ("tokens", "loss_mask", "advantages", "sampler_logprobs")
+        )
         output = transformer.apply(
-            variables, batch["tokens"], batch["segment_ids"], batch["positions"]
+            variables,
+            batch["tokens"],
+            batch["segment_ids"],
+            batch["positions"],
+            logits_at=targets - 1,
         )
-        mask = batch["loss_mask"].astype(jnp.float32)
-        logprobs = token_logprobs(output.logits, batch["tokens"])
-        loss = policy_gradient_loss(
-            logprobs, batch["advantages"], mask, batch["normalizer"].sum()
-        )
-        gap = jnp.abs(jax.lax.stop_gradient(logprobs) - batch["sampler_logprobs"])
+        all_logprobs = jax.nn.log_softmax(output.logits, axis=-1)
+        logprobs = jnp.take_along_axis(all_logprobs, tokens[:, None], axis=-1)[:, 0]
+        loss = policy_gradient_loss(logprobs, advantages, mask, batch["normalizer"].sum())
+        frozen = jax.lax.stop_gradient(all_logprobs)
+        entropy = -(jnp.exp(frozen) * frozen).sum(-1)
+        gap = jnp.abs(jax.lax.stop_gradient(logprobs) - sampled)
         metrics = {
             "loss": loss,
-            "entropy": WeightedMetric(*masked_sum(_entropy(output.logits), mask)),
+            "entropy": WeightedMetric(*masked_sum(entropy, mask)),
             "mismatch_mean": WeightedMetric(*masked_sum(gap, mask)),
             "mismatch_histogram": WeightedMetric(_histogram(gap, mask), mask.sum()),
         }
@@ -55,14 +66,7 @@ def mismatch_quantile(histogram: Float[np.ndarray, "bins"], quantile: float) -> 
     return float(MISMATCH_EDGES[min(place + 1, len(MISMATCH_EDGES) - 1)])
 
 
-def _entropy(logits: Float[Array, "B T V"]) -> Float[Array, "B T"]:
-    """Entropy of the distribution that each token was drawn from, aligned with the tokens."""
-    logits = jax.lax.stop_gradient(logits[:, :-1])
-    logprobs = jax.nn.log_softmax(logits, axis=-1)
-    return jnp.pad(-(jnp.exp(logprobs) * logprobs).sum(-1), ((0, 0), (1, 0)))
-
-
-def _histogram(gap: Float[Array, "B T"], mask: Float[Array, "B T"]) -> Float[Array, "bins"]:
-    place = jnp.searchsorted(jnp.asarray(MISMATCH_EDGES, jnp.float32), gap.ravel(), side="right")
+def _histogram(gap: Float[Array, "N"], mask: Float[Array, "N"]) -> Float[Array, "bins"]:
+    place = jnp.searchsorted(jnp.asarray(MISMATCH_EDGES, jnp.float32), gap, side="right")
     bins = len(MISMATCH_EDGES) - 1
-    return jnp.zeros(bins).at[jnp.clip(place - 1, 0, bins - 1)].add(mask.ravel())
+    return jnp.zeros(bins).at[jnp.clip(place - 1, 0, bins - 1)].add(mask)

@@ -33,19 +33,10 @@ def group_advantages(
     return np.where(voters, rewards - rewards[voters].mean(), 0.0)
 
 
-def token_logprobs(
-    logits: Float[Array, "B T V"], tokens: Float[Array, "B T"]
-) -> Float[Array, "B T"]:
-    """log pi(tokens[t] | tokens[<t]), aligned with `tokens`; 0 at the first place of each row."""
-    logprobs = jax.nn.log_softmax(logits[:, :-1].astype(jnp.float32), axis=-1)
-    taken = jnp.take_along_axis(logprobs, tokens[:, 1:, None], axis=-1)[..., 0]
-    return jnp.pad(taken, ((0, 0), (1, 0)))
-
-
 def policy_gradient_loss(
-    logprobs: Float[Array, "B T"],
-    advantages: Float[Array, "B T"],
-    mask: Float[Array, "B T"],
+    logprobs: Float[Array, "*tokens"],
+    advantages: Float[Array, "*tokens"],
+    mask: Float[Array, "*tokens"],
     normalizer: float | Float[Array, ""],
 ) -> WeightedMetric:
     """-(1/Z) sum m A log pi with Z constant: a token's push does not depend on its batch."""
@@ -69,11 +60,11 @@ def k3(log_ratio: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 def kl_adjusted_advantages(
-    advantages: Float[Array, "B T"],
-    logprobs: Float[Array, "B T"],
-    reference_logprobs: Float[Array, "B T"],
+    advantages: Float[Array, "*tokens"],
+    logprobs: Float[Array, "*tokens"],
+    reference_logprobs: Float[Array, "*tokens"],
     coefficient: float,
-) -> Float[Array, "B T"]:
+) -> Float[Array, "*tokens"]:
     """Puts -beta k1 into the per-token advantage (score-function form).
 
     As a plain loss k1 would have zero expected gradient on-policy, since E_q[grad log q] = 0.

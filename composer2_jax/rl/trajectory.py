@@ -28,6 +28,8 @@ class Trajectory:
         sizes = {len(self.tokens), len(self.mask), len(self.logprobs), len(self.versions)}
         if len(sizes) != 1:
             raise ValueError(f"token lists of different lengths: {sorted(sizes)}")
+        if self.mask and self.mask[0]:
+            raise ValueError("a trajectory begins with a sampled token, not with a prompt")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,15 +41,14 @@ class Group:
     members: tuple[Trajectory, ...]
 
     def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self), sort_keys=True)
+        members = [vars(member) for member in self.members]
+        return json.dumps({"place": self.place, "task_id": self.task_id, "members": members})
 
     @classmethod
     def from_json(cls, text: str) -> Group:
         value: dict[str, Any] = json.loads(text)
         members = tuple(
-            Trajectory(
-                **{k: tuple(v) if isinstance(v, list) else v for k, v in member.items()}
-            )
+            Trajectory(**{k: tuple(v) if isinstance(v, list) else v for k, v in member.items()})
             for member in value["members"]
         )
         return cls(value["place"], value["task_id"], members)

@@ -36,15 +36,15 @@ from composer2_jax.sampler.sampling import draw
 class SamplerConfig:
     """`slots` sequences of up to `max_length` tokens live at once.
 
-    `prefill_rows` x `prefill_chunk` is the shape of a prefill step; `decode_rows` lists the batch
+    `prefill_shapes` lists the (rows, tokens) of a prefill step: many short answers of tools, or few
+    long ones. `decode_rows` lists the batch
     sizes that decoding is compiled for (the smallest that holds all sampling sequences is used),
     `length_buckets` the cache lengths that attention looks at.
     """
 
     slots: int = 64
     max_length: int = 384
-    prefill_rows: int = 8
-    prefill_chunk: int = 32
+    prefill_shapes: tuple[tuple[int, int], ...] = ((32, 8), (8, 32))
     decode_rows: tuple[int, ...] = (16, 32, 64)
     length_buckets: tuple[int, ...] = (128, 192, 256, 384)
     temperature: float = 1.0
@@ -132,27 +132,41 @@ class Engine:
         return True
 
     def step(self) -> list[Sequence]:
-        """One compiled call; returns the sequences whose turn ended with it.
-
-        Prefill goes first while many rows wait or nothing decodes, so that decode batches are full.
-        """
+        """One compiled call; returns the sequences whose turn ended with it."""
         if self._weights is None:
             raise RuntimeError("the engine has no weights yet")
-        waiting = len(self._prefilling)
-        if waiting and (waiting >= self.config.prefill_rows or waiting >= len(self._sampling)):
-            return self._advance(list(self._prefilling.values())[: self.config.prefill_rows])
+        prefill = self._choose_prefill()
+        if prefill is not None:
+            return self._advance(*prefill)
         if self._sampling:
-            return self._advance(list(self._sampling.values()))
+            sequences = list(self._sampling.values())
+            rows = next(n for n in self.config.decode_rows if n >= len(sequences))
+            return self._advance(sequences, rows, 1)
         return []
 
-    def _advance(self, sequences: list[Sequence]) -> list[Sequence]:
-        prefill = sequences[0].slot in self._prefilling
-        chunk = self.config.prefill_chunk if prefill else 1
-        rows = (
-            self.config.prefill_rows
-            if prefill
-            else min(n for n in self.config.decode_rows if n >= len(sequences))
-        )
+    def _choose_prefill(self) -> tuple[list[Sequence], int, int] | None:
+        """The prefill step to do now, if any: sequences, rows and tokens a row.
+
+        The shape that feeds the most tokens wins. While few tokens wait and much is sampling,
+        decoding goes first.
+        """
+        if not self._prefilling:
+            return None
+        by_need = sorted(self._prefilling.values(), key=lambda sequence: len(sequence.pending))
+        best: tuple[int, list[Sequence], int, int] | None = None
+        for rows, chunk in self.config.prefill_shapes:
+            fitting = sum(len(sequence.pending) <= chunk for sequence in by_need)
+            chosen = by_need[:rows] if fitting >= rows else by_need[-rows:]
+            fed = sum(min(len(sequence.pending), chunk) for sequence in chosen)
+            if best is None or fed > best[0]:
+                best = fed, chosen, rows, chunk
+        assert best is not None
+        fed, chosen, rows, chunk = best
+        if len(self._sampling) > len(self._prefilling) and 2 * fed < rows * chunk:
+            return None
+        return chosen, rows, chunk
+
+    def _advance(self, sequences: list[Sequence], rows: int, chunk: int) -> list[Sequence]:
         batch = _Batch.of(sequences, rows, chunk, scratch=self.config.slots)
         longest = max(sequence.length for sequence in sequences)
         drawn, logprobs, self._cache = _advance(

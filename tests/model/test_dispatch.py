@@ -23,7 +23,7 @@ def problem(case: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, ExpertWeight
     weights = random.uniform(0.1, 1.0, chosen.shape).astype(np.float32)
     experts = ExpertWeights(
         *(
-            random.normal(size=shape).astype(np.float32)
+            0.3 * random.normal(size=shape).astype(np.float32)
             for shape in [(EXPERTS, EMBED, HIDDEN)] * 2 + [(EXPERTS, HIDDEN, EMBED)]
         )
     )
@@ -31,16 +31,10 @@ def problem(case: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, ExpertWeight
 
 
 def by_hand(x: Any, chosen: Any, weights: Any, experts: ExpertWeights) -> Any:
-    """Token by token, expert by expert."""
-    rows = []
-    for token in range(TOKENS):
-        out = jnp.zeros(EMBED)
-        for expert, weight in zip(chosen[token], weights[token], strict=True):
-            gate = x[token] @ experts.gate[expert]
-            hidden = gate / (1 + jnp.exp(-gate)) * (x[token] @ experts.up[expert])
-            out = out + weight * (hidden @ experts.down[expert])
-        rows.append(out)
-    return jnp.stack(rows)
+    """Fetches each assignment's own matrices."""
+    gate = jnp.einsum("nd,nkdf->nkf", x, experts.gate[chosen])
+    hidden = gate / (1 + jnp.exp(-gate)) * jnp.einsum("nd,nkdf->nkf", x, experts.up[chosen])
+    return jnp.einsum("nk,nkf,nkfd->nd", weights, hidden, experts.down[chosen])
 
 
 @pytest.mark.parametrize("case", ["mixed", "all_on_one"])
@@ -56,8 +50,8 @@ def test_values_and_gradients_equal_the_loop_by_hand(name: str, case: str) -> No
         return lambda *args: jnp.sum(jnp.sin(function(*args)))
 
     wanted = jax.jit(lambda x, w, e: by_hand(x, chosen, w, e))
-    np.testing.assert_allclose(ours(x, weights, experts), wanted(x, weights, experts), atol=1e-4)
+    np.testing.assert_allclose(ours(x, weights, experts), wanted(x, weights, experts), atol=1e-5)
     have = jax.jit(jax.grad(scalar(ours), argnums=(0, 1, 2)))(x, weights, experts)
     want = jax.jit(jax.grad(scalar(wanted), argnums=(0, 1, 2)))(x, weights, experts)
     for one, other in zip(jax.tree.leaves(have), jax.tree.leaves(want), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-4)
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)

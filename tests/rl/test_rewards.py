@@ -25,16 +25,8 @@ def test_the_length_penalty_is_the_table(q: float) -> None:
 
 @pytest.mark.parametrize("q", [1 + 1e-6, 1 - 1e-6, 1 + 1e-7, 1 + 1e-12, 1 + 2**-52, 1.0])
 def test_the_length_penalty_is_stable_near_one(q: float) -> None:
-    """The form as printed gives 68.75 and 100.0 here in single precision."""
+    """The form as printed divides two roundings here: in single precision it is far off."""
     assert length_penalty(100, 0.01, q) == pytest.approx(69.314718, rel=2e-6)
-
-
-def test_the_printed_form_would_not_be_stable() -> None:
-    single, one = np.float32, np.float32(1)
-    for q, wrong in ((single(1.000001), 68.75), (single(1.0000001), 100.0)):
-        k, x = single(0.01), single(100)
-        naive = ((one + k * x) ** (one - q) - one) / (k * (one - q))
-        assert naive == pytest.approx(wrong, rel=1e-6)
 
 
 @pytest.mark.parametrize("q", [0.0, 0.5, 1.0, 1.5, 2.0, 3.0])

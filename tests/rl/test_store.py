@@ -1,6 +1,5 @@
 """A finished group comes back from disk as it was, once."""
 
-import os
 import signal
 import sqlite3
 import subprocess
@@ -11,7 +10,7 @@ import pytest
 
 from composer2_jax.rl.store import GroupStore
 from composer2_jax.rl.trajectory import Group, Trajectory
-from tests.rl.samples import group
+from tests.rl.samples import group, trajectory
 
 
 def test_groups_come_back_as_they_were(tmp_path: Path) -> None:
@@ -50,9 +49,9 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from composer2_jax.rl.store import GroupStore
-from tests.rl.samples import group
+from composer2_jax.rl.trajectory import Group
 store = GroupStore(Path(sys.argv[1]))
-store.add(group([1.0, 0.0], 0))
+store.add(Group.from_json(sys.argv[2]))
 store._db.execute("INSERT INTO groups VALUES (1, 'half')")
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -60,12 +59,18 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_a_killed_writer_leaves_whole_groups_only(tmp_path: Path) -> None:
     path = tmp_path / "groups.sqlite"
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "-c", KILLED, str(path)]
-    assert subprocess.run(command, env=environment).returncode == -signal.SIGKILL
+    command = [sys.executable, "-c", KILLED, str(path), group([1.0, 0.0], 0).to_json()]
+    killed = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
     store = GroupStore(path)
     assert store.load(0) == {0: group([1.0, 0.0], 0)}
     store.close()
+
+
+def test_a_trajectory_begins_with_a_prompt() -> None:
+    """A first token that was sampled has nothing before it to be predicted from."""
+    with pytest.raises(ValueError, match="begins with a sampled token"):
+        trajectory(3, sampled=[1, 1, 1])
 
 
 def test_a_trajectory_whose_lists_do_not_line_up_is_refused() -> None:

@@ -39,12 +39,11 @@ MODEL = ModelConfig(
     prev_token_mixing=True,
     max_length=64,
 )
-# Two lengths of the cache, two sizes of a decode batch, prompts in pieces: every seam is there.
+# Two lengths of the cache, two sizes of a decode batch, two of a prompt's pieces: all seams.
 SAMPLER = SamplerConfig(
     slots=4,
     max_length=64,
-    prefill_rows=2,
-    prefill_chunk=8,
+    prefill_shapes=((4, 4), (2, 8)),
     decode_rows=(1, 4),
     length_buckets=(32, 64),
 )
@@ -193,6 +192,7 @@ class FakeFleet:
 
     def __init__(self, max_turns: int = 4, **failures: list[Exception]):
         self.max_turns, self.failures = max_turns, failures
+        self.answer = "ok"
         self.held = False
         self.waiting: list[Callable[[], None]] = []
         self.open: dict[int, dict[str, Any]] = {}
@@ -214,7 +214,8 @@ class FakeFleet:
         state["reward"] = max(state["reward"], float("good" in str(message)))
         finished = any(call.name == "finish" for call in message.calls)
         cut = not finished and state["turns"] >= self.max_turns
-        texts = [message.error] if message.error else ["ok"] * (len(message.calls) - finished)
+        answers = [self.answer] * (len(message.calls) - finished)
+        texts = [message.error] if message.error else answers
         reward = state["reward"] if finished or cut else 0.0
         results = tuple(Message("tool", text) for text in texts)
         info = {"tool_errors": state["tool_errors"]}
@@ -230,6 +231,7 @@ class FakeFleet:
         self.open.pop(episode, None)
 
     def release(self) -> None:
+        self.answer = "ok"
         self.held = False
         waiting, self.waiting = self.waiting, []
         for answer in waiting:

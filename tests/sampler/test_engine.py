@@ -79,7 +79,7 @@ def test_sampled_logprobs_are_those_of_the_training_forward_pass() -> None:
 def test_a_prompt_in_pieces_gives_what_the_whole_prompt_gives() -> None:
     tokens = prompt(3, 21)
     pieces = sample(engine(), 9, tokens)
-    whole = sample(engine(dataclasses.replace(SAMPLER, prefill_chunk=32)), 9, tokens)
+    whole = sample(engine(dataclasses.replace(SAMPLER, prefill_shapes=((2, 32),))), 9, tokens)
     assert whole.tokens == pieces.tokens
     np.testing.assert_allclose(whole.logprobs, pieces.logprobs, atol=1e-5)
 

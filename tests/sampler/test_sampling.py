@@ -49,6 +49,22 @@ def test_the_positions_of_one_sequence_are_independent_draws() -> None:
     assert abs(repeats - (PROBABILITIES**2).sum()) < 0.015
 
 
+def test_neighbouring_seeds_share_no_random_numbers() -> None:
+    """Seed s at position p and seed s+1 at position p-1 would agree if the two were just added."""
+    tokens, _ = drawn(LOGITS, np.arange(DRAWS), DRAWS - np.arange(DRAWS))
+    assert chi_square(tokens, PROBABILITIES) < CRITICAL_999
+
+
+@pytest.mark.parametrize(("number", "token"), [(0.0, 1), (1 - 2**-24, 3)])
+def test_the_ends_of_the_random_numbers_range_give_tokens_that_can_be(
+    monkeypatch: pytest.MonkeyPatch, number: float, token: int
+) -> None:
+    monkeypatch.setattr(jax.random, "uniform", lambda key: jnp.float32(number))
+    logits = jnp.asarray([[-jnp.inf, 0.0, -jnp.inf, 0.0, -jnp.inf]])
+    tokens, _ = draw(logits, jnp.zeros(1, jnp.int32), jnp.zeros(1, jnp.int32), 1.0)
+    assert tokens.tolist() == [token]
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 0.0])
 def test_the_logprob_is_that_of_the_token_at_temperature_one(temperature: float) -> None:
     tokens, logprobs = drawn(LOGITS + 5.0, np.arange(DRAWS), 0, temperature)
