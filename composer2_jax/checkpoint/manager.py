@@ -1,8 +1,8 @@
 """Checkpoints: saved in the background, restored strictly, the last good one always kept.
 
-A directory holds one folder a step, each with the state and, for pretraining, the position of the
-data iterator. Orbax writes into a temporary folder and renames it, so a run killed in the middle of
-a save goes on from the one before.
+A directory holds one folder a step, each with the weights, the rest of the training state and, for
+pretraining, the position of the data iterator. Orbax writes into a temporary folder and renames it,
+so a run killed in the middle of a save goes on from the one before.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
+from flax.traverse_util import flatten_dict, unflatten_dict
+from jax.sharding import SingleDeviceSharding
 
 from composer2_jax.core import trees
 from composer2_jax.errors import UserError
@@ -22,6 +25,7 @@ from composer2_jax.model.transformer import Variables
 logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax logs every phase of every save
 
 State = TypeVar("State", bound="StateLike")
+SAVE_SECONDS = 600  # a save that takes longer has failed
 
 
 class StateLike(Protocol):
@@ -38,30 +42,47 @@ class CheckpointManager:
     """
 
     def __init__(self, directory: Path, *, keep: int = 2, keep_steps: tuple[int, ...] = ()):
-        self._manager = ocp.CheckpointManager(
-            directory.resolve(),
-            options=ocp.CheckpointManagerOptions(
-                preservation_policy=ocp.checkpoint_managers.AnyPreservationPolicy(
-                    [
-                        ocp.checkpoint_managers.LatestN(keep),
-                        ocp.checkpoint_managers.CustomSteps(keep_steps),
-                    ]
-                ),
-                cleanup_tmp_directories=True,
+        policies = ocp.checkpoint_managers
+        self._manager = _open(
+            directory,
+            preservation_policy=policies.AnyPreservationPolicy(
+                [policies.LatestN(keep), policies.CustomSteps(keep_steps)]
             ),
+            cleanup_tmp_directories=True,
+            async_options=ocp.AsyncOptions(timeout_secs=SAVE_SECONDS),
         )
 
     def save(self, step: int, state: Any, position: dict[str, Any] | None = None) -> None:
-        """Starts saving `state` as `step`; returns once the state may be changed."""
-        items = {"state": ocp.args.StandardSave(state)}
+        """Starts saving `state` as `step`; returns once the state may be changed.
+
+        A step that is there already, as after a rerun of the last one, is left as it is.
+        """
+        if step in self._manager.all_steps():
+            return
+        weights, rest = _split(state)
+        items = {
+            "weights": ocp.args.StandardSave(_unflat(weights)),
+            "rest": ocp.args.StandardSave(_unflat(rest)),
+        }
         if position is not None:
             items["position"] = ocp.args.JsonSave(position)
         self._manager.save(step, args=ocp.args.Composite(**items))
 
     def restore_latest(self, state: State) -> State:
-        """The newest checkpoint in the shape of `state`, or `state` itself when there is none."""
+        """The newest checkpoint in the shape of `state`, or `state` itself when there is none.
+
+        Arrays come back with the shardings that they have in `state`, whatever they were saved
+        with. Raises UserError naming what does not fit.
+        """
         step = self._manager.latest_step()
-        return state if step is None else _restore(self._manager, step, state)
+        if step is None:
+            return state
+        stored: dict[str, Any] = {}
+        for name, wanted in zip(("weights", "rest"), _split(state), strict=True):
+            target = _flat(jax.tree.map(ocp.utils.to_shape_dtype_struct, wanted))
+            stored |= _restore(self._manager, step, name, target)
+        names = [name for name, _ in trees.named_leaves(state)]
+        return jax.tree.unflatten(jax.tree.structure(state), [stored[name] for name in names])
 
     def restore_position(self) -> dict[str, Any] | None:
         """The data position that was saved with the newest checkpoint."""
@@ -85,26 +106,38 @@ class CheckpointManager:
         self._manager.close()
 
 
-def restore_weights(run: Path, step: int | None = None) -> Variables:
+def restore_weights(
+    run: Path, step: int | None = None, target: Variables | None = None
+) -> Variables:
     """Weights of a finished or running run: its newest checkpoint, or that of `step`.
 
-    Raises UserError when there is none.
+    With a `target` (arrays, or shapes with shardings) the weights must fit it and are placed like
+    it; without one they are plain arrays. Raises UserError when there is no such checkpoint.
     """
-    directory = run / "checkpoints"
+    directory = run.resolve() / "checkpoints"
     if not directory.is_dir():
         raise UserError(f"{run}: no checkpoints there; run the stage that makes them first")
-    options = ocp.CheckpointManagerOptions(read_only=True)
-    with ocp.CheckpointManager(directory.resolve(), options=options) as manager:
+    with _open(directory, read_only=True) as manager:
         found = manager.latest_step() if step is None else step
         if found is None or found not in manager.all_steps():
-            have = list(manager.all_steps())
+            have = sorted(manager.all_steps())
             raise UserError(f"{directory}: no checkpoint of step {found}; there are {have}")
-        items = ocp.args.Composite(state=ocp.args.StandardRestore())
-        tree = manager.restore(found, args=items)["state"]
-    return {"params": tree["params"], "router": tree["router"]}
+        if target is not None:
+            wanted = _flat(jax.tree.map(ocp.utils.to_shape_dtype_struct, target))
+            return _unflat(_restore(manager, found, "weights", wanted))
+        place = SingleDeviceSharding(jax.devices()[0])
+        wanted = {
+            name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place)
+            for name, leaf in _stored(manager, found, "weights").items()
+        }
+        # Not committed to a device: joined with fresh arrays, committed ones compile a step twice.
+        return jax.tree.map(
+            lambda leaf: jnp.array(np.asarray(leaf)),
+            _unflat(_restore(manager, found, "weights", wanted)),
+        )
 
 
-def check_fits(stored: Any, wanted: Any, where: str) -> None:
+def check_fits(stored: dict[str, Any], wanted: dict[str, Any], where: str) -> None:
     """Raises UserError naming the leaves whose path, shape or dtype differ."""
     have, want = _described(stored), _described(wanted)
     wrong = [
@@ -117,13 +150,49 @@ def check_fits(stored: Any, wanted: Any, where: str) -> None:
         raise UserError(f"{where} does not fit this run: {'; '.join(wrong[:3])}{more}")
 
 
-def _described(tree: Any) -> dict[str, str]:
-    return {name: f"{tuple(x.shape)} {np.dtype(x.dtype)}" for name, x in trees.named_leaves(tree)}
+def _open(directory: Path, **options: Any) -> ocp.CheckpointManager:
+    return ocp.CheckpointManager(
+        directory.resolve(),
+        options=ocp.CheckpointManagerOptions(**options),
+        item_handlers={
+            "weights": ocp.StandardCheckpointHandler(),
+            "rest": ocp.StandardCheckpointHandler(),
+            "position": ocp.JsonCheckpointHandler(),
+        },
+    )
 
 
-def _restore(manager: ocp.CheckpointManager, step: int, state: State) -> State:
-    abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, state)
-    stored = manager.item_metadata(step)["state"].tree
-    check_fits(stored, ocp.utils.serialize_tree(abstract, keep_empty_nodes=True), f"{manager.directory}/{step}")
-    items = ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
-    return manager.restore(step, args=items)["state"]
+def _split(state: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What every reader wants, and what only a resumed run needs."""
+    named = dict(trees.named_leaves(state))
+    weights = {n: x for n, x in named.items() if n.partition("/")[0] in ("params", "router")}
+    return weights, {name: leaf for name, leaf in named.items() if name not in weights}
+
+
+def _restore(
+    manager: ocp.CheckpointManager, step: int, item: str, wanted: dict[str, Any]
+) -> dict[str, Any]:
+    """Leaves of one item by name, after a check that they are exactly those wanted."""
+    check_fits(_stored(manager, step, item), wanted, f"{manager.directory}/{step}")
+    restore = ocp.args.StandardRestore(_unflat(wanted))
+    return _flat(manager.restore(step, args=ocp.args.Composite(**{item: restore}))[item])
+
+
+def _stored(manager: ocp.CheckpointManager, step: int, item: str) -> dict[str, Any]:
+    """Shapes and dtypes on disk."""
+    metadata = manager.item_metadata(step)[item]
+    if metadata is None:
+        raise UserError(f"{manager.directory}/{step} holds no {item}: it is damaged or older")
+    return _flat(metadata.tree)
+
+
+def _described(leaves: dict[str, Any]) -> dict[str, str]:
+    return {name: f"{tuple(x.shape)} {np.dtype(x.dtype)}" for name, x in leaves.items()}
+
+
+def _unflat(leaves: dict[str, Any]) -> dict[str, Any]:
+    return unflatten_dict(leaves, sep="/")
+
+
+def _flat(tree: dict[str, Any]) -> dict[str, Any]:
+    return flatten_dict(tree, sep="/")

@@ -67,9 +67,7 @@ def weight_shardings(boxed: Any, mesh: Mesh) -> Any:
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
     """Sharding of a [B, T] batch: rows over data and fsdp, tokens over context."""
-    return NamedSharding(
-        mesh, PartitionSpec(LOGICAL_TO_MESH["batch"], LOGICAL_TO_MESH["sequence"])
-    )
+    return NamedSharding(mesh, PartitionSpec(LOGICAL_TO_MESH["batch"], LOGICAL_TO_MESH["sequence"]))
 
 
 def _mesh_spec(spec: PartitionSpec) -> PartitionSpec:

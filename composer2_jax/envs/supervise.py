@@ -270,7 +270,9 @@ def _usage(pid: int) -> tuple[int, float]:
             with open(f"/proc/{here}/statm", encoding="ascii") as stream:
                 total += int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
             with open(f"/proc/{here}/stat", encoding="utf-8", errors="replace") as stream:
-                ticks += sum(int(field) for field in stream.read().rpartition(")")[2].split()[11:15])
+                ticks += sum(
+                    int(field) for field in stream.read().rpartition(")")[2].split()[11:15]
+                )
             for thread in os.listdir(f"/proc/{here}/task"):
                 with open(f"/proc/{here}/task/{thread}/children", encoding="ascii") as stream:
                     waiting += [int(child) for child in stream.read().split()]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +39,9 @@ class EvalConfig:
 def evaluate(
     workdir: Path,
     model: ModelConfig,
-    config: EvalConfig = EvalConfig(),
-    sampler: SamplerConfig = SamplerConfig(),
-    env: EnvConfig = EnvConfig(),
+    config: EvalConfig,
+    sampler: SamplerConfig,
+    env: EnvConfig,
     script: Script | None = None,
     seed: int = 0,
 ) -> dict[str, Any]:

@@ -84,9 +84,7 @@ def extend(
     return logits, tuple(entries), jnp.stack(experts)
 
 
-def append(
-    cache: Cache, entries: Cache, slots: Int[Array, "B"], starts: Int[Array, "B"]
-) -> Cache:
+def append(cache: Cache, entries: Cache, slots: Int[Array, "B"], starts: Int[Array, "B"]) -> Cache:
     """Stores new entries of the rows `slots` from `starts` on; places past the end are dropped."""
 
     def write(whole: Float[Array, "S L R"], new: Float[Array, "B T R"]) -> Float[Array, "S L R"]:

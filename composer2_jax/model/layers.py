@@ -73,11 +73,15 @@ class Embedding(Layer):
         if self.config.prev_token_mixing:
             if previous is None:
                 raise ValueError("prev_token_mixing needs the previous tokens")
-            before = jnp.where((previous >= 0)[..., None], self._scaled(jnp.maximum(previous, 0)), 0)
+            before = jnp.where(
+                (previous >= 0)[..., None], self._scaled(jnp.maximum(previous, 0)), 0
+            )
             x = x + before @ self.mixing
         return x
 
-    def decode(self, hidden: Float[Array, "... D"], *, frozen: bool = False) -> Float[Array, "... V"]:
+    def decode(
+        self, hidden: Float[Array, "... D"], *, frozen: bool = False
+    ) -> Float[Array, "... V"]:
         """Logits, always float32. `frozen` keeps this use's gradient out of the head."""
         head = self.table if self.config.tie_embeddings else self.head
         head = jax.lax.stop_gradient(head) if frozen else head
@@ -89,9 +93,7 @@ class Embedding(Layer):
         return self.table[tokens].astype(self.config.dtype)
 
 
-def previous_tokens(
-    tokens: Int[Array, "B T"], positions: Int[Array, "B T"]
-) -> Int[Array, "B T"]:
+def previous_tokens(tokens: Int[Array, "B T"], positions: Int[Array, "B T"]) -> Int[Array, "B T"]:
     """The token before each one in its own segment, -1 at a segment's first position."""
     shifted = jnp.pad(tokens[:, :-1], ((0, 0), (1, 0)))
     return jnp.where(positions > 0, shifted, -1)

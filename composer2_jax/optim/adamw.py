@@ -89,9 +89,7 @@ def make_optimizer(config: OptimizerConfig, steps: int) -> Optimizer:
 
     def learning_rate(step: Step) -> Float[Array, ""]:
         shape = SCHEDULES[config.schedule]
-        return shape(
-            step, config.learning_rate, steps, config.warmup_steps, config.final_fraction
-        )
+        return shape(step, config.learning_rate, steps, config.warmup_steps, config.final_fraction)
 
     return Optimizer(config, direction, learning_rate)
 

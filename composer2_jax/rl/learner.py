@@ -28,10 +28,22 @@ from composer2_jax.rl.store import GroupStore
 from composer2_jax.rl.trajectory import Group
 from composer2_jax.sampler.engine import Engine, SamplerConfig
 from composer2_jax.sampler.rollout import RolloutDriver
-from composer2_jax.train.metrics import MetricsLog
+from composer2_jax.train.metrics import MetricsLog, read_metrics
 from composer2_jax.train.state import init_state
 from composer2_jax.train.step import make_streamed_step
 from composer2_jax.weights.sync import InProcessWeights
+
+MAX_INFRA_FAILURES = 0.5  # share of an update's episodes
+STATISTICS = (
+    "turns",
+    "sampled_tokens",
+    "total_tokens",
+    "tests_run",
+    "invalid_calls",
+    "finished",
+    "first_edit_right",
+    "infra_retries",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,10 +75,10 @@ def reinforce(
     workdir: Path,
     model: ModelConfig,
     optimizer: OptimizerConfig,
-    config: ReinforceConfig = ReinforceConfig(),
-    sampler: SamplerConfig = SamplerConfig(),
-    env: EnvConfig = EnvConfig(),
-    rewards: RewardConfig = RewardConfig(),
+    config: ReinforceConfig,
+    sampler: SamplerConfig,
+    env: EnvConfig,
+    rewards: RewardConfig,
     seed: int = 0,
 ) -> dict[str, Any]:
     """Runs phase 2 and returns the last updates' means.
@@ -78,6 +90,10 @@ def reinforce(
     tasks = read_tasks(workdir / config.tasks)
     if max(config.row_lengths) < sampler.max_length:
         raise UserError("ReinforceConfig.row_lengths must reach SamplerConfig.max_length")
+    if config.microbatch_tokens < max(config.row_lengths):
+        raise UserError("ReinforceConfig.microbatch_tokens must hold one row of row_lengths")
+    if sampler.temperature != 1.0:
+        raise UserError("SamplerConfig.temperature must be 1 in RL: gradients are of that policy")
     schedule = make_schedule(len(tasks), config, seed)
     learner = Learner(workdir, model, optimizer, config, schedule)
     tokenizer = Tokenizer(workdir / config.tokenizer)
@@ -111,7 +127,9 @@ def make_schedule(num_tasks: int, config: ReinforceConfig, seed: int) -> Schedul
             f"ReinforceConfig.updates={config.updates} needs {wanted} tasks, but {config.tasks} "
             f"holds {num_tasks}; every task is used once"
         )
-    schedule = Schedule(wanted, config.groups_per_update, config.max_staleness, seed)
+    schedule = Schedule(
+        num_tasks, config.groups_per_update, config.max_staleness, seed, config.updates
+    )
     if not schedule.num_updates:
         raise UserError(f"{config.tasks} holds {num_tasks} tasks, fewer than one update needs")
     return schedule
@@ -147,7 +165,6 @@ class Learner:
     def run(self, actor: Actor) -> dict[str, Any]:
         """Update after update until the schedule is through."""
         total = self.schedule.num_updates
-        rows: list[dict[str, float]] = []
         with tqdm(total=total, initial=self.update, desc="reinforce", unit="update") as bar:
             while self.update < total:
                 started = time.monotonic()
@@ -159,10 +176,9 @@ class Learner:
                 self._save(final=self.update == total)
                 row |= {"seconds": time.monotonic() - started, "wait_seconds": waited}
                 self._log.write(self.update, row)
-                rows.append(row)
                 bar.update()
                 bar.set_postfix(reward=f"{row['reward_mean']:.3f}", turns=f"{row['turns']:.1f}")
-        return self._closing(rows)
+        return self._closing()
 
     def close(self) -> None:
         self._manager.close()
@@ -170,23 +186,32 @@ class Learner:
         self._log.close()
 
     def _next_groups(self, actor: Actor) -> list[Group]:
-        """Waits until every group of this update is there; the actor's error ends the wait."""
+        """Waits until every group of this update is there, and stores all that have arrived.
+
+        The actor's error ends the wait. Raises RuntimeError when most of the update's episodes
+        failed for want of a working environment: training on the rest would hide an outage.
+        """
         batch = self.schedule.batch(self.update)
-        while any(place not in self._ready for place in batch):
+        while not actor.groups.empty() or any(place not in self._ready for place in batch):
             arrived = actor.groups.get()
             if isinstance(arrived, BaseException):
                 raise arrived
             self._store.add(arrived)
             self._ready[arrived.place] = arrived
-        return [self._ready.pop(place) for place in batch]
+        groups = [self._ready.pop(place) for place in batch]
+        failed = np.mean([not member.counted for group in groups for member in group.members])
+        if failed > MAX_INFRA_FAILURES:
+            raise RuntimeError(
+                f"update {self.update}: {failed:.0%} of the episodes failed in the environment, "
+                f"not in the agent; the last error stands in the workers' output"
+            )
+        return groups
 
     def _train(self, groups: Sequence[Group]) -> dict[str, float]:
         config = self.config
         members = learning_members(groups)
         normalizer = config.groups_per_update * config.group_size * config.tokens_per_episode
-        pieces = pack_rows(
-            members, config.row_lengths, config.microbatch_tokens, float(normalizer)
-        )
+        pieces = pack_rows(members, config.row_lengths, config.microbatch_tokens, float(normalizer))
         before = self.update
         self._state, metrics = self._step(self._state, pieces)
         histogram = np.asarray(metrics.pop("mismatch_histogram"))
@@ -208,48 +233,45 @@ class Learner:
         if durable:
             self._store.forget(self.schedule.batch(durable).start)
 
-    def _closing(self, rows: list[dict[str, float]]) -> dict[str, Any]:
+    def _closing(self) -> dict[str, Any]:
+        """What done.json says: means over the last ten updates."""
         self._manager.wait()
-        last = rows[-10:]
-        names = ("reward_mean", "turns", "sampled_tokens", "entropy", "mismatch_p99")
-        means = {name: float(np.mean([row[name] for row in last])) for name in names if last}
-        return {"updates": self.update, **means}
+        rows = read_metrics(self._log.path)
+        means = {
+            name: float(np.mean([row[name] for row in rows[-10:]]))
+            for name in ("reward_mean", "turns", "sampled_tokens", "entropy", "mismatch_p99")
+        }
+        tokens = float(sum(row["tokens"] for row in rows))
+        return {"updates": self.update, "tokens": tokens, **means}
 
 
 def group_statistics(groups: Sequence[Group], update: int) -> dict[str, float]:
     """Means over the counted episodes of an update, and how stale their tokens were."""
-    members = [member for group in groups for member in group.members if member.counted]
-    if not members:
-        return {"reward_mean": 0.0, "turns": 0.0, "sampled_tokens": 0.0, "infra_failures": 1.0}
-    stale = [update - v for m in members for v, on in zip(m.versions, m.mask) if on]
+    everyone = [member for group in groups for member in group.members]
+    members = [member for member in everyone if member.counted]
+    stale = [
+        update - version
+        for member in members
+        for version, sampled in zip(member.versions, member.mask, strict=True)
+        if sampled
+    ]
     mixed = [len({m.reward for m in group.members if m.counted}) > 1 for group in groups]
     names = sorted({name for member in members for name in member.components})
-    parts = {
-        f"reward/{name}": float(np.mean([m.components.get(name, 0.0) for m in members]))
-        for name in names
-    }
 
-    def mean(name: str) -> float:
-        values = [m.statistics[name] for m in members if name in m.statistics]
+    def mean(values: Sequence[float]) -> float:
         return float(np.mean(values)) if values else 0.0
 
+    def statistic(name: str) -> float:
+        return mean([m.statistics[name] for m in members if name in m.statistics])
+
     return {
-        "reward_mean": float(np.mean([member.reward for member in members])),
-        **parts,
-        "mixed_groups": float(np.mean(mixed)),
-        "infra_failures": float(sum(not m.counted for g in groups for m in g.members)),
-        "staleness_mean": float(np.mean(stale)) if stale else 0.0,
-        "staleness_max": float(max(stale, default=0)),
+        "reward_mean": mean([member.reward for member in members]),
         **{
-            name: mean(name)
-            for name in (
-                "turns",
-                "sampled_tokens",
-                "total_tokens",
-                "tests_run",
-                "invalid_calls",
-                "finished",
-                "first_edit_right",
-            )
+            f"reward/{name}": mean([m.components.get(name, 0.0) for m in members]) for name in names
         },
+        "mixed_groups": mean(mixed),
+        "infra_failures": float(len(everyone) - len(members)),
+        "staleness_mean": mean(stale),
+        "staleness_max": float(max(stale, default=0)),
+        **{name: statistic(name) for name in STATISTICS},
     }

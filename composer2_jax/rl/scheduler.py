@@ -22,11 +22,13 @@ class Schedule:
     groups_per_update: int
     max_staleness: int
     seed: int
+    max_updates: int = 0  # 0: as many as one epoch gives
 
     @property
     def num_updates(self) -> int:
-        """Complete updates that one epoch over the prompts gives."""
-        return self.num_prompts // self.groups_per_update
+        """Complete updates; at most one epoch over the prompts."""
+        epoch = self.num_prompts // self.groups_per_update
+        return min(epoch, self.max_updates or epoch)
 
     def order(self) -> list[int]:
         """Prompt at each place of the epoch."""

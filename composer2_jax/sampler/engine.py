@@ -36,10 +36,10 @@ from composer2_jax.sampler.sampling import draw
 class SamplerConfig:
     """`slots` sequences of up to `max_length` tokens live at once.
 
-    `prefill_shapes` lists the (rows, tokens) of a prefill step: many short answers of tools, or few
-    long ones. `decode_rows` lists the batch
-    sizes that decoding is compiled for (the smallest that holds all sampling sequences is used),
-    `length_buckets` the cache lengths that attention looks at.
+    `prefill_shapes` lists the (rows, tokens) of a prefill step: many short answers of tools, or
+    few long ones. `decode_rows` lists the batch sizes that decoding is compiled for (the smallest
+    that holds all sampling sequences is used), `length_buckets` the cache lengths that attention
+    looks at.
     """
 
     slots: int = 64
@@ -116,6 +116,7 @@ class Engine:
 
     def close(self, sequence: Sequence) -> None:
         """Gives the slot back. What the cache holds there is overwritten by its next owner."""
+        assert sequence.slot not in self._free, "a sequence was closed twice"
         self._prefilling.pop(sequence.slot, None)
         self._sampling.pop(sequence.slot, None)
         self._free.append(sequence.slot)
@@ -140,31 +141,25 @@ class Engine:
             return self._advance(*prefill)
         if self._sampling:
             sequences = list(self._sampling.values())
-            rows = next(n for n in self.config.decode_rows if n >= len(sequences))
+            rows = min(n for n in self.config.decode_rows if n >= len(sequences))
             return self._advance(sequences, rows, 1)
         return []
 
     def _choose_prefill(self) -> tuple[list[Sequence], int, int] | None:
         """The prefill step to do now, if any: sequences, rows and tokens a row.
 
-        The shape that feeds the most tokens wins. While few tokens wait and much is sampling,
-        decoding goes first.
+        The shape that feeds the most tokens wins, with the longest waiting texts in it. While few
+        tokens wait and much is sampling, decoding goes first.
         """
         if not self._prefilling:
             return None
-        by_need = sorted(self._prefilling.values(), key=lambda sequence: len(sequence.pending))
-        best: tuple[int, list[Sequence], int, int] | None = None
-        for rows, chunk in self.config.prefill_shapes:
-            fitting = sum(len(sequence.pending) <= chunk for sequence in by_need)
-            chosen = by_need[:rows] if fitting >= rows else by_need[-rows:]
-            fed = sum(min(len(sequence.pending), chunk) for sequence in chosen)
-            if best is None or fed > best[0]:
-                best = fed, chosen, rows, chunk
-        assert best is not None
-        fed, chosen, rows, chunk = best
-        if len(self._sampling) > len(self._prefilling) and 2 * fed < rows * chunk:
+        by_need = sorted(self._prefilling.values(), key=lambda sequence: -len(sequence.pending))
+        options = [(by_need[:rows], rows, chunk) for rows, chunk in self.config.prefill_shapes]
+        best = max(options, key=_tokens_fed)
+        _, rows, chunk = best
+        if len(self._sampling) > len(self._prefilling) and 2 * _tokens_fed(best) < rows * chunk:
             return None
-        return chosen, rows, chunk
+        return best
 
     def _advance(self, sequences: list[Sequence], rows: int, chunk: int) -> list[Sequence]:
         batch = _Batch.of(sequences, rows, chunk, scratch=self.config.slots)
@@ -208,6 +203,11 @@ class Engine:
         elif sequence.length + 2 > self.config.max_length:
             turn.stop = "context"
         return bool(turn.stop)
+
+
+def _tokens_fed(step: tuple[list[Sequence], int, int]) -> int:
+    sequences, _, chunk = step
+    return sum(min(len(sequence.pending), chunk) for sequence in sequences)
 
 
 @partial(

@@ -6,7 +6,7 @@ from composer2_jax.agent.messages import Message, ToolCall
 from composer2_jax.sampler.records import calls_with_results
 
 
-def test_undo_retry(messages: list[Message]) -> Message | None:
+def undo_retry(messages: list[Message]) -> Message | None:
     """After an accepted edit run the tests; after a failure undo; after a pass finish.
 
     Everything else is the policy's: the wrapper adds verification, not knowledge of the fault.

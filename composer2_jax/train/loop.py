@@ -7,6 +7,7 @@ uninterrupted one, bit for bit.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Iterator
@@ -87,14 +88,15 @@ def pretrain(
     held_out = _held_out(workdir, data)
     built = make_optimizer(optimizer, config.steps)
     step = make_train_step(model, built, make_loss(model, loss), microbatches=config.microbatches)
-    manager = CheckpointManager(workdir / "checkpoints", keep_steps=config.keep_steps)
     start = starting_weights(workdir, model, config.init_from, seed)
     before = measure(model, start, held_out, drafts=False)
-    state = manager.restore_latest(init_state(start, built))
-    batches = _batches(workdir, data, seed, manager.restore_position())
-    state, last = _train(workdir, state, step, batches, manager, config)
+    directory = workdir / "checkpoints"
+    # Closing waits for a save under way, also after Ctrl-C: what is half written is not lost.
+    with contextlib.closing(CheckpointManager(directory, keep_steps=config.keep_steps)) as manager:
+        state = manager.restore_latest(init_state(start, built))
+        batches = _batches(workdir, data, seed, manager.restore_position())
+        state, last = _train(workdir, state, step, batches, manager, config)
     after = measure(model, state.variables, held_out, drafts=loss.mtp > 0)
-    manager.close()
     return {**last, **_report(before, after), "skipped": int(state.skipped)}
 
 
@@ -107,10 +109,14 @@ def starting_weights(
     """
     variables = init_variables(model, jax.random.key(seed))
     for source in sources:
-        loaded = dict(trees.named_leaves(restore_weights(workdir / source.run, source.step or None)))
+        loaded = dict(
+            trees.named_leaves(restore_weights(workdir / source.run, source.step or None))
+        )
         prefix = f"params/{source.prefix}"
         variables = jax.tree_util.tree_map_with_path(
-            lambda path, leaf, p=prefix, new=loaded, run=source.run: _taken(path, leaf, p, new, run),
+            lambda path, leaf, p=prefix, new=loaded, run=source.run: _taken(
+                path, leaf, p, new, run
+            ),
             variables,
         )
     return variables
@@ -136,38 +142,57 @@ def _train(
     manager: CheckpointManager,
     config: PretrainConfig,
 ) -> tuple[TrainState, dict[str, float]]:
-    """From the state's step to the last one; returns what was logged last, and all tokens."""
+    """From the state's step to the last one; returns what was logged last, and all tokens.
+
+    Every save has a log line: the means of a window live in memory only.
+    """
     first = int(state.step)
-    log = MetricsLog(workdir / "metrics.jsonl", first)
-    window: list[dict[str, Any]] = []
-    last: dict[str, float] = {}
-    before, tokens = _tokens_before(workdir), 0.0
-    started = time.monotonic()
-    with tqdm(total=config.steps, initial=first, desc=workdir.name, unit="step") as bar:
-        for number in range(first + 1, config.steps + 1):
-            batch = next(batches)
-            state, metrics = step(state, {name: batch[name] for name in TRAINED_ON})
-            window.append(metrics)
-            if number % config.log_every == 0 or number == config.steps:
-                last = _means(window)
-                tokens += last["tokens"] * len(window)
-                last["tokens_per_second"] = tokens / (time.monotonic() - started)
-                last["total_tokens"] = before + tokens
-                log.write(number, last)
-                bar.set_postfix(_shown(last))
-                window = []
-            if number % config.save_every == 0 or number in {*config.keep_steps, config.steps}:
-                manager.save(number, state, batches.get_state())
-            bar.update()
+    with contextlib.closing(MetricsLog(workdir / "metrics.jsonl", first)) as log:
+        last = _last_line(workdir)
+        speed, window = Speed(), []
+        with tqdm(total=config.steps, initial=first, desc=workdir.name, unit="step") as bar:
+            for number in range(first + 1, config.steps + 1):
+                batch = next(batches)
+                state, metrics = step(state, {name: batch[name] for name in TRAINED_ON})
+                window.append(metrics)
+                saving = number % config.save_every == 0 or number in config.keep_steps
+                saving |= number == config.steps
+                if saving or number % config.log_every == 0 or number == first + 1:
+                    seen = last.get("total_tokens", 0.0)
+                    last = _means(window)
+                    last["total_tokens"] = seen + last["tokens"] * len(window)
+                    last |= speed.after(last["tokens"] * len(window))
+                    log.write(number, last)
+                    bar.set_postfix(_shown(last))
+                    window = []
+                if saving:
+                    manager.save(number, state, batches.get_state())
+                bar.update()
     manager.wait()
-    log.close()
-    return state, {**last, "tokens": last.get("total_tokens", before)}
+    return state, {**last, "tokens": last.get("total_tokens", 0.0)}
 
 
-def _tokens_before(workdir: Path) -> float:
-    """Tokens trained on before the step that the run goes on from."""
+class Speed:
+    """Tokens a second of this process, without the first step, which is mostly compilation."""
+
+    def __init__(self) -> None:
+        self._started: float | None = None
+        self._tokens = 0.0
+
+    def after(self, tokens: float) -> dict[str, float]:
+        """Counts `tokens` more; the speed so far, once there is one."""
+        now = time.monotonic()
+        if self._started is None:
+            self._started = now
+            return {}
+        self._tokens += tokens
+        return {"tokens_per_second": self._tokens / max(now - self._started, 1e-9)}
+
+
+def _last_line(workdir: Path) -> dict[str, float]:
+    """What was logged at the step that the run goes on from."""
     lines = read_metrics(workdir / "metrics.jsonl")
-    return lines[-1]["total_tokens"] if lines else 0.0
+    return {k: v for k, v in lines[-1].items() if k not in ("step", "time")} if lines else {}
 
 
 def _means(window: list[dict[str, Any]]) -> dict[str, float]:
@@ -177,7 +202,9 @@ def _means(window: list[dict[str, Any]]) -> dict[str, float]:
 def _shown(means: dict[str, float]) -> dict[str, str]:
     wanted = {"loss": "loss", "mtp_kl": "mtp"}
     shown = {label: f"{means[name]:.3f}" for name, label in wanted.items() if name in means}
-    return {**shown, "tok/s": f"{means['tokens_per_second']:,.0f}"}
+    if "tokens_per_second" in means:
+        shown["tok/s"] = f"{means['tokens_per_second']:,.0f}"
+    return shown
 
 
 def _batches(

@@ -15,6 +15,7 @@ class MetricsLog:
     """Appends steps to a file; opening it at `step` drops what a killed run logged after that."""
 
     def __init__(self, path: Path, step: int):
+        self.path = path
         kept = [line for line in read_metrics(path) if line["step"] <= step]
         write_atomic(path, "".join(json.dumps(line) + "\n" for line in kept))
         self._file = open(path, "a", encoding="utf-8")

@@ -111,7 +111,7 @@ def apply_sums(
     weight = sums.loss.weight
     scale = jnp.where(weight > 0, 1.0 / jnp.maximum(weight, 1e-9), 0.0)
     grads = jax.tree.map(lambda g: g * scale, sums.grads)
-    grad_norm = optax.global_norm(grads)
+    grad_norm = optax.tree.norm(grads)
     usable = jnp.isfinite(grad_norm) & jnp.isfinite(sums.loss.total)
     with jax.named_scope("optimizer"):
         updated, opt_state = optimizer.update(grads, state.opt_state, trained, state.step)

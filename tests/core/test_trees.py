@@ -23,7 +23,7 @@ def test_a_partition_is_undone_by_merge() -> None:
 
 
 def test_a_prefix_ends_at_a_slash() -> None:
-    """"mtp" must not take "mtp_like" along."""
+    """ "mtp" must not take "mtp_like" along."""
     assert trees.under("mtp/norm", ("mtp",)) and trees.under("mtp", ("mtp",))
     assert not trees.under("mtp_like", ("mtp",))
     assert trees.under("anything", ())

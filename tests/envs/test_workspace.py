@@ -7,7 +7,7 @@ import time
 import zlib
 from pathlib import Path
 
-from composer2_jax.envs import sandbox, workspace
+from composer2_jax.envs import sandbox
 from composer2_jax.envs.workspace import Workspace
 from tests.envs.samples import TASK, task
 

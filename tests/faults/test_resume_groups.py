@@ -9,19 +9,15 @@ from pathlib import Path
 import pytest
 
 from composer2_jax.rl.trajectory import Group
-from tests.rl.test_learner import FakeActor, logged, marked, opened, trained, workdir
+from tests.rl.test_learner import FakeActor, Killed, logged, marked, opened, trained, workdir
 
 __all__ = ["workdir"]
-
-
-class Killed(BaseException):
-    """Stands for the end of the process: nothing after it runs, nothing is tidied up."""
 
 
 def run_and_kill(workdir: Path, *arrivals: Group, **config: int):
     learner = opened(workdir, **config)
     with pytest.raises(Killed):
-        learner.run(FakeActor(*arrivals, Killed()))
+        learner.run(FakeActor(*arrivals))
     return learner
 
 
@@ -67,7 +63,7 @@ def test_a_run_killed_after_every_arrival_ends_with_the_same_weights(
         place = rng.choice(learner.missing_places())
         sampled.append(place)
         with suppress(Killed):
-            learner.run(FakeActor(marked(place), Killed()))
+            learner.run(FakeActor(marked(place)))
         learner._manager.wait()
         update = learner.update
     assert trained(learner)[:6] == [1] * 6

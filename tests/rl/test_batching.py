@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from composer2_jax.rl.batching import Batch, learning_members, pack_rows
-from composer2_jax.rl.trajectory import Trajectory
 from tests.rl.samples import group, trajectory
 
 LENGTHS = (2, 6, 3, 9)
@@ -15,7 +14,7 @@ MEMBERS = [
 ]
 
 
-def unpacked(batches: list[Batch]) -> list[tuple[Trajectory, dict[str, list]]]:
+def unpacked(batches: list[Batch]) -> list[dict[str, list]]:
     """Each segment's columns, whichever row it was put in."""
     found = []
     for batch in batches:

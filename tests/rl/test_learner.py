@@ -22,11 +22,24 @@ from tests.rl.samples import group
 from tests.sampler.samples import MODEL
 
 
+class Killed(BaseException):
+    """Stands for the end of the process: nothing after it runs, nothing is tidied up."""
+
+
+class Arrivals(queue.SimpleQueue[Group | BaseException]):
+    """Where a real queue would wait for ever, the process is killed."""
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Group | BaseException:
+        if block and self.empty():
+            raise Killed
+        return super().get(block, timeout)
+
+
 class FakeActor:
     """Hands over what it was given."""
 
     def __init__(self, *arrivals: Group | BaseException):
-        self.groups: queue.SimpleQueue[Group | BaseException] = queue.SimpleQueue()
+        self.groups = Arrivals()
         for arrival in arrivals:
             self.groups.put(arrival)
         self.noticed = 0

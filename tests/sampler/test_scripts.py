@@ -25,9 +25,9 @@ def test_edits_are_tested_and_failures_undone(
         Message("assistant", calls=(ToolCall(name, arguments),)),
         Message("tool", result),
     ]
-    turn = scripts.test_undo_retry(messages)
+    turn = scripts.undo_retry(messages)
     assert (turn and turn.calls[0].name) == written
 
 
 def test_the_first_turn_is_the_policys() -> None:
-    assert scripts.test_undo_retry([Message("user", "x")]) is None
+    assert scripts.undo_retry([Message("user", "x")]) is None

@@ -105,9 +105,7 @@ def test_phases_start_from_one_another(root: Path) -> None:
         if "/mtp/" not in name:
             np.testing.assert_array_equal(leaf, middle[name], err_msg=name)
     sources = (Source("../bulk"), Source("../mtp", prefix="mtp"))
-    joined = dict(
-        named_leaves(loop.starting_weights(root / "long", runs.MODEL, sources, seed=0))
-    )
+    joined = dict(named_leaves(loop.starting_weights(root / "long", runs.MODEL, sources, seed=0)))
     final = dict(named_leaves(restore_weights(root / "bulk")))
     trained = dict(named_leaves(restore_weights(root / "mtp")))
     for name, leaf in joined.items():

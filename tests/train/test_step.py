@@ -70,15 +70,15 @@ def test_what_is_not_finite_is_skipped_and_counted() -> None:
     """Weights, moments and biases stay; the step goes on; the next update is as good as any."""
     state = start()
     clean = float(state.params["final_norm_scale"][0])
-    poisoned = state.params | {"final_norm_scale": state.params["final_norm_scale"].at[0].set(np.inf)}
+    poisoned = state.params | {
+        "final_norm_scale": state.params["final_norm_scale"].at[0].set(np.inf)
+    }
     state = state.replace(params=poisoned)
     weights, moments = digest(state.variables), digest(state.opt_state)
     state, metrics = joint_step()(state, BATCH)
     assert float(metrics["skipped"]) == 1 and int(state.skipped) == 1 and int(state.step) == 1
     assert digest(state.variables) == weights and digest(state.opt_state) == moments
-    healed = state.params | {
-        "final_norm_scale": state.params["final_norm_scale"].at[0].set(clean)
-    }
+    healed = state.params | {"final_norm_scale": state.params["final_norm_scale"].at[0].set(clean)}
     state, metrics = joint_step()(state.replace(params=healed), BATCH)
     assert float(metrics["skipped"]) == 0 and int(state.skipped) == 1 and int(state.step) == 2
     assert digest(state.variables) != weights

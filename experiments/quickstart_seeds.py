@@ -1,0 +1,78 @@
+"""Claim: RL in real environments makes the agent solve more held-out tasks (report, figure 5).
+
+    python experiments/quickstart_seeds.py --workdir=runs/seeds --json=runs/seeds/result.json
+
+Runs the whole quickstart for three seeds, each with its own split of the function groups, its own
+tasks, tokenizer and weights, and with the scripted control (the SFT weights inside a wrapper that
+always tests an edit, undoes a failed one and finishes after a pass).
+
+Cost: about an hour on two cores. Expected: the held-out mean pass rate gains at least 15 points by
+RL for every seed and best-of-4 does not fall. Measured: RESULTS_PENDING
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from composer2_jax.rundir import write_atomic
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--workdir", type=Path, default=Path("runs/seeds"))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--json", type=Path, help="where to write all reports as JSON")
+    arguments = parser.parse_args()
+    reports = {seed: run(arguments.workdir / f"seed{seed}", seed) for seed in arguments.seeds}
+    print("\n".join(table(reports)))
+    if arguments.json:
+        write_atomic(arguments.json, json.dumps(reports, indent=2) + "\n")
+
+
+def run(workdir: Path, seed: int) -> dict[str, Any]:
+    """One quickstart with the control; a finished one is only read."""
+    command = [sys.executable, "-m", "composer2_jax.quickstart", f"--workdir={workdir}"]
+    subprocess.run([*command, f"--seed={seed}", "--control"], check=True)
+    return json.loads((workdir / "report.json").read_text())
+
+
+def table(reports: dict[int, dict[str, Any]]) -> list[str]:
+    """The three evaluations of each seed, as Markdown."""
+    lines = [
+        "| seed | policy | pass rate (95 %) | best of 4 | first edit right | tests run | finished "
+        "| sampled tokens | gain |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for seed, report in reports.items():
+        gains = {"rl": report["gain"], "control": report["gain_of_control"]}
+        for name in ("sft", "control", "rl"):
+            lines.append(row(seed, name, report[name], gains.get(name)))
+    return lines
+
+
+def row(seed: int, name: str, result: dict[str, Any], gain: dict[str, Any] | None) -> str:
+    low, high = result["interval"]
+    cells = [
+        str(seed),
+        name,
+        f"{result['pass_rate']:.3f} [{low:.3f}, {high:.3f}]",
+        f"{result['best_of_4']:.3f}",
+        f"{result['first_edit_right']:.3f}",
+        f"{result['tests_run']:.2f}",
+        f"{result['finished']:.2f}",
+        f"{result['sampled_tokens']:.1f}",
+        gained(gain["pass_rate"]) if gain else "",
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def gained(estimate: dict[str, Any]) -> str:
+    low, high = estimate["interval"]
+    return f"{estimate['value']:+.3f} [{low:+.3f}, {high:+.3f}]"
+
+
+if __name__ == "__main__":
+    main()
