@@ -24,7 +24,7 @@ class StepResult:
 
 @dataclass(frozen=True)
 class Request:
-    """`verb`: "reset" (argument: the task), "step" (the assistant's turn), "truncate" or "close"."""
+    """`verb`: "reset" (argument: the task), "step" (argument: the turn), "truncate" or "close"."""
 
     number: int
     verb: str

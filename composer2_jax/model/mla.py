@@ -90,9 +90,9 @@ class MultiHeadLatentAttention(Layer):
         """Absorbed view: T new tokens a row attend over the cache and over one another.
 
         Row b's tokens stand at consecutive `positions[b]`; cache places from its first position on
-        are masked, so what they hold does not matter as long as it is finite. Returns the output and the new tokens' cache
-        entries, which the caller stores: reading the cache and writing it stay apart, as a write
-        here would copy all of it.
+        are masked, so what they hold does not matter as long as it is finite. Returns the output
+        and the new tokens' cache entries, which the caller stores: reading the cache and writing it
+        stay apart, as a write here would copy all of it.
         """
         with jax.named_scope("mla_absorbed"):
             to_key, to_value = jnp.split(

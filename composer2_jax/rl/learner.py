@@ -225,7 +225,7 @@ class Learner:
         }
 
     def _save(self, final: bool) -> None:
-        """Saves every few updates; groups are forgotten only once a save has them in its weights."""
+        """Saves every few updates; groups are forgotten once a whole save has them in its weights."""
         if not final and self.update % self.config.save_every:
             return
         self._manager.save(self.update, self._state)
@@ -260,6 +260,9 @@ def group_statistics(groups: Sequence[Group], update: int) -> dict[str, float]:
 
     def mean(values: Sequence[float]) -> float:
         return float(np.mean(values)) if values else 0.0
+
+    def component(name: str) -> float:
+        return mean([member.components.get(name, 0.0) for member in members])
 
     def statistic(name: str) -> float:
         return mean([m.statistics[name] for m in members if name in m.statistics])

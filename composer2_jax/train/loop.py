@@ -51,7 +51,7 @@ class DataConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Weights of another run: its checkpoint of `step` (0: the newest), parameters under `prefix`."""
+    """Weights of a run: its checkpoint of `step` (0: the newest), parameters under `prefix`."""
 
     run: str
     step: int = 0
@@ -77,9 +77,9 @@ def pretrain(
     workdir: Path,
     model: ModelConfig,
     optimizer: OptimizerConfig,
-    data: DataConfig = DataConfig(),
-    loss: LossConfig = LossConfig(),
-    config: PretrainConfig = PretrainConfig(),
+    data: DataConfig,
+    loss: LossConfig,
+    config: PretrainConfig,
     seed: int = 0,
 ) -> dict[str, Any]:
     """Runs one phase and returns its last losses, tokens, speed and held-out measurements."""

@@ -63,7 +63,7 @@ def test_absorbed_equals_expanded_with_ragged_rows(config: ModelConfig) -> None:
 
 
 def test_yarn_changes_the_function_beyond_position_zero() -> None:
-    """At position 0 every rotation is the identity and softmax has one entry: nothing would show."""
+    """At position 0 every rotation is the identity and softmax has one entry: it would not show."""
     batch = tiny.pack([[tiny.sequence(18, 7)], []])
     plain = tiny.forward(batch, tiny.CONFIG, tiny.variables())
     yarn = tiny.forward(batch, YARN, tiny.variables())
