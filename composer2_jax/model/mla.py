@@ -81,7 +81,9 @@ class MultiHeadLatentAttention(Layer):
             )
             shared = jnp.broadcast_to(k_rope[:, :, None], (*k_nope.shape[:3], k_rope.shape[-1]))
             key = jnp.concatenate([k_nope, shared], axis=-1)
-            mixed = self._attend(*map(_heads_first, (query, key, value)), segment_ids)
+            mixed = self._attend(
+                _heads_first(query), _heads_first(key), _heads_first(value), segment_ids
+            )
             return jnp.einsum("bthv,hvd->btd", _heads_first(mixed), self.o_proj)
 
     def extend(

@@ -21,7 +21,7 @@ class MTPLayer(Layer):
     @nn.compact
     def __call__(
         self, hidden: Float[Array, "B T D"], following: Float[Array, "B T D"], inputs: BlockInputs
-    ) -> tuple[Float[Array, "B T D"], Float[Array, "E"]]:
+    ) -> tuple[Float[Array, "B T D"], Float[Array, "E"] | None]:
         cfg = self.config
         embed, eps = cfg.embed_dim, cfg.norm_epsilon
         with jax.named_scope("mtp"):

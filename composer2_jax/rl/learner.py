@@ -225,7 +225,7 @@ class Learner:
         }
 
     def _save(self, final: bool) -> None:
-        """Saves every few updates; groups are forgotten once a whole save has them in its weights."""
+        """Saves every few updates; groups are forgotten once a whole save has them."""
         if not final and self.update % self.config.save_every:
             return
         self._manager.save(self.update, self._state)

@@ -31,6 +31,14 @@ class Trajectory:
         if self.mask and self.mask[0]:
             raise ValueError("a trajectory begins with a sampled token, not with a prompt")
 
+    @classmethod
+    def from_dict(cls, value: dict[str, Any]) -> Trajectory:
+        """A trajectory from its JSON form, where lists stand for tuples."""
+        fields: dict[str, Any] = {
+            name: tuple(item) if isinstance(item, list) else item for name, item in value.items()
+        }
+        return cls(**fields)
+
 
 @dataclasses.dataclass(frozen=True)
 class Group:
@@ -47,8 +55,5 @@ class Group:
     @classmethod
     def from_json(cls, text: str) -> Group:
         value: dict[str, Any] = json.loads(text)
-        members = tuple(
-            Trajectory(**{k: tuple(v) if isinstance(v, list) else v for k, v in member.items()})
-            for member in value["members"]
-        )
+        members = tuple(Trajectory.from_dict(member) for member in value["members"])
         return cls(value["place"], value["task_id"], members)

@@ -13,6 +13,7 @@ import dataclasses
 from collections import deque
 from collections.abc import Sequence as Tokens
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -219,12 +220,12 @@ def _tokens_fed(step: tuple[list[Sequence], int, int]) -> int:
 class _Batch:
     """Host arrays of one call; rows beyond the real sequences point at the scratch slot."""
 
-    slots: Int[np.ndarray, "B"]
-    tokens: Int[np.ndarray, "B T"]
-    previous: Int[np.ndarray, "B"]
-    starts: Int[np.ndarray, "B"]
-    lengths: Int[np.ndarray, "B"]
-    seeds: Int[np.ndarray, "B"]
+    slots: Any  # Int [B]
+    tokens: Any  # Int [B T]
+    previous: Any  # Int [B]
+    starts: Any  # Int [B]
+    lengths: Any  # Int [B]
+    seeds: Any  # Int [B]
 
     @classmethod
     def of(cls, sequences: list[Sequence], rows: int, chunk: int, scratch: int) -> _Batch:

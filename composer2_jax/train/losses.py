@@ -7,8 +7,8 @@ head's own distribution (report, section 3).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,9 @@ from composer2_jax.errors import UserError
 from composer2_jax.model.config import ModelConfig
 from composer2_jax.model.transformer import Output, Transformer, Variables
 
-Batch = dict[str, Array]  # tokens, segment_ids, positions, loss_mask, all [B, T]
+Batch = Mapping[
+    str, Any
+]  # arrays of jax or numpy: tokens, segment_ids, positions, loss_mask, all [B, T]
 
 
 class Aux(NamedTuple):
@@ -89,6 +91,7 @@ def mtp_distillation_loss(output: Output, batch: Batch) -> WeightedMetric:
     The draft at t has seen token t+1 and guesses token t+2, as the main head does at t+1: that is
     its target, soft and without a gradient. A further shift would be a bug.
     """
+    assert output.mtp_logits is not None, "the forward pass was made without mtp=True"
     target = jax.lax.stop_gradient(jax.nn.log_softmax(output.logits[:, 1:], axis=-1))
     draft = jax.nn.log_softmax(output.mtp_logits[:, :-1], axis=-1)
     divergence = jnp.sum(jnp.exp(target) * (target - draft), axis=-1)
@@ -118,7 +121,8 @@ def make_loss(model: ModelConfig, config: LossConfig) -> LossFn:
         if config.z:
             terms["z_loss"] = (config.z, z_loss(output.logits, batch))
         divisor = next(term.weight for factor, term in terms.values() if factor)
-        total = sum(factor * term.total for factor, term in terms.values() if factor)
+        parts = [factor * term.total for factor, term in terms.values() if factor]
+        total = jnp.sum(jnp.stack(parts))
         metrics = {name: term for name, (_, term) in terms.items()}
         return WeightedMetric(total, divisor), Aux(metrics, output.loads, output.mtp_loads)
 

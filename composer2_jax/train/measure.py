@@ -63,6 +63,7 @@ def measure(
 
 def _draft_sums(output: Output, batch: Batch) -> dict[str, Float[Array, ""]]:
     """Sums over the drafted positions; the draft at t is compared with the main head at t+1."""
+    assert output.mtp_logits is not None
     mask = draft_mask(batch)
     main = jax.nn.softmax(output.logits[:, 1:], axis=-1)
     draft = jax.nn.softmax(output.mtp_logits[:, :-1], axis=-1)

@@ -93,7 +93,7 @@ def test_the_report_stands_alone_and_a_second_run_only_prints_it(workdir: Path) 
     report = json.loads((workdir / "report.json").read_text())
     assert {"sft", "rl", "gain", "perplexity_after", "mtp_acceptance"} <= report.keys()
     page = (workdir / "report.html").read_text()
-    assert "<svg" in page and "src=\"http" not in page and "href=\"http" not in page
+    assert "<svg" in page and 'src="http' not in page and 'href="http' not in page
     before = {path: path.stat().st_mtime_ns for path in workdir.glob("*/done.json")}
     again = quickstart(workdir)
     assert again.returncode == 0 and "held-out pass rate" in again.stdout + again.stderr

@@ -12,9 +12,9 @@ import numpy as np
 
 from composer2_jax.data.store import write_tokens
 from composer2_jax.model.transformer import Variables
-from composer2_jax.optim.adamw import Optimizer, OptimizerConfig, make_optimizer
+from composer2_jax.optim.adamw import OptimizerConfig
 from composer2_jax.train.loop import DataConfig, PretrainConfig, pretrain
-from composer2_jax.train.state import TrainState, init_state
+from composer2_jax.train.losses import LossConfig
 from tests.model import tiny
 
 MODEL = dataclasses.replace(tiny.CONFIG, tie_embeddings=True)
@@ -41,18 +41,11 @@ def run(workdir: Path, steps: int = 6, **settings: Any) -> dict[str, Any]:
     """`pretrain` with small defaults; PretrainConfig's fields may be given by name."""
     names = {field.name for field in dataclasses.fields(PretrainConfig)}
     config = {"save_every": 2, "log_every": 1} | {k: settings.pop(k) for k in names & set(settings)}
-    settings = {"model": MODEL, "optimizer": OPTIMIZER, "data": DATA} | settings
+    defaults = {"model": MODEL, "optimizer": OPTIMIZER, "data": DATA, "loss": LossConfig()}
     workdir.mkdir(parents=True, exist_ok=True)
-    return pretrain(workdir, config=PretrainConfig(steps=steps, **config), **settings)
+    return pretrain(workdir, config=PretrainConfig(steps=steps, **config), **(defaults | settings))
 
 
 def copied(variables: Variables) -> Variables:
     """A step reuses its state's memory, so shared weights are copied first."""
     return jax.tree.map(jax.numpy.array, variables)
-
-
-def fresh_state(
-    optimizer: OptimizerConfig = OPTIMIZER, steps: int = 10
-) -> tuple[TrainState, Optimizer]:
-    built = make_optimizer(optimizer, steps)
-    return init_state(copied(tiny.variables()), built), built
