@@ -14,6 +14,7 @@ import inspect
 import os
 import re
 import signal
+import sqlite3
 import sys
 import tokenize
 import types
@@ -78,7 +79,7 @@ def exit_code(verb: str, body: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         print(f"\n{verb}: stopped; the same command goes on from here", file=sys.stderr)
         return 130
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, sqlite3.Error) as error:
         problem = rundir.disk_problem(error)
         if problem is None:
             raise
@@ -92,12 +93,26 @@ def _run_in(workdir: Path, fn: Verb, values: dict[str, Any], config: str) -> int
         if (workdir / "done.json").exists():
             print(f"{workdir}: already done", file=sys.stderr)
             return 0
+        fresh = not (workdir / "config.gin").exists()
         rundir.write_atomic(workdir / "config.gin", config)
-        with rundir.Meter(workdir / "wall.json", rundir.process_age()) as meter:
-            metrics = fn(workdir=workdir, **values) or {}
+        try:
+            with rundir.Meter(workdir / "wall.json", rundir.process_age()) as meter:
+                metrics = fn(workdir=workdir, **values) or {}
+        except UserError:
+            if fresh:
+                _forget_start(workdir)
+            raise
         done = rundir.to_json({**metrics, **meter.summary()})
         rundir.write_atomic(workdir / "done.json", done)
         return 0
+
+
+def _forget_start(workdir: Path) -> None:
+    """Leaves no trace of a start that found its input bad, so that the mended command may run."""
+    ours = {"config.gin", "wall.json", ".lock"}
+    if {path.name for path in workdir.iterdir()} <= ours:
+        for name in ours - {".lock"}:
+            (workdir / name).unlink(missing_ok=True)
 
 
 def prepare_process(workdir: Path) -> None:

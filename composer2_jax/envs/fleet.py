@@ -216,7 +216,10 @@ class _Slot:
                 if self.fruitless_starts >= MAX_FRUITLESS_STARTS:
                     self.broken = f"{cause} {self.fruitless_starts} times before any work"
                 else:
-                    self._start()
+                    try:
+                        self._start()
+                    except OSError as error:
+                        self.broken = f"{cause}, and another cannot start: {error}"
         for request, future in lost:
             _fail(future, InfraError(f"{cause} during {request.verb}"))
 

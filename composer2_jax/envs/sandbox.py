@@ -13,8 +13,10 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from composer2_jax.envs.supervise import InfraError, Outcome, supervise
 from composer2_jax.errors import UserError
@@ -196,7 +198,18 @@ def _outer_arguments() -> tuple[str, ...]:
     # Without a size the tmpfs of /dev could hold half of the host's memory.
     arguments += ["--proc", "/proc", "--dev", "/dev", "--size", str(16 << 20)]
     arguments += ["--tmpfs", "/dev/shm"]
+    for path in _our_own_under_usr():
+        arguments += ["--tmpfs", path]
     return tuple(arguments)
+
+
+def _our_own_under_usr() -> list[str]:
+    """Where this project lies when it lies under the shared /usr: it holds the tasks' answers."""
+    package = Path(__file__).resolve().parents[1]
+    clone = package.parent
+    found = [clone if (clone / "gin_configs").is_dir() else package]
+    found.append(Path(sys.prefix) / "share" / "composer2_jax")
+    return [str(path) for path in found if path.is_dir() and path.is_relative_to("/usr")]
 
 
 def _limit_arguments(limits: Limits) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ OPENAT2 = 437  # the same system call number on every architecture
 RESOLVE_NO_MAGICLINKS, RESOLVE_BENEATH = 0x02, 0x08
 MAX_FILE_BYTES = 1 << 20
 ROOT_PREFIX = "composer2-"
+ROOMY = 2 << 30  # free bytes
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -263,12 +264,21 @@ def remove(path: str) -> None:
 _roots: dict[int, tuple[str, int]] = {}
 
 
+def _free_bytes(path: str) -> int:
+    status = os.statvfs(path)
+    return status.f_bavail * status.f_frsize
+
+
 def root() -> str:
-    """The directory of this process's workspaces, in memory where there is a /dev/shm."""
+    """The directory of this process's workspaces, in memory where /dev/shm has room for many.
+
+    Containers often have a small one, where a single greedy episode would fail all the others.
+    """
     if os.getpid() not in _roots:
         _roots.clear()
         shared = "/dev/shm"
-        base = shared if os.access(shared, os.W_OK | os.X_OK) else tempfile.gettempdir()
+        roomy = os.access(shared, os.W_OK | os.X_OK) and _free_bytes(shared) >= ROOMY
+        base = shared if roomy else tempfile.gettempdir()
         _sweep(base)
         path = tempfile.mkdtemp(prefix=ROOT_PREFIX, dir=base)
         os.chmod(path, 0o711)  # the sandbox's user passes through and cannot list

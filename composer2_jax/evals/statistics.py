@@ -1,11 +1,12 @@
 """Pass rates with honest intervals: cluster bootstrap, unbiased pass@k, paired differences.
 
 Carries out the numbers of the report's figure 5 and section 11. Several tasks come from one source
-function and several samples from one task, so episodes are far from independent: what is resampled
-is the *function*. A task counts once however many samples it has. May be imported by anything to
-the right of `evals` and by the verbs; numpy only, no jax.
+function, some functions are near twins, and a task has several samples, so episodes are far from
+independent: what is resampled is the *group* of twin functions. A task counts
+once however many samples it has. May be imported by `evals` and the verbs; numpy only, no jax.
 
-An episode is a record (mapping) with `task_id`, `function` and `reward`; reward 1 is a pass.
+An episode is a record (mapping) with `task_id`, `function`, `reward` and perhaps `group`; reward 1
+is a pass.
 """
 
 import math
@@ -22,7 +23,7 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over `tasks` tasks of `clusters` functions; `interval` is None for a single one."""
+    """A mean over `tasks` tasks of `clusters` groups; `interval` is None for a single group."""
 
     value: float
     interval: tuple[float, float] | None
@@ -74,15 +75,15 @@ def unbiased_pass_at_k(samples: int, passes: int, k: int) -> float:
 
 
 def task_scores(episodes: Sequence[Mapping[str, Any]], k: int = 1) -> dict[str, tuple[str, float]]:
-    """Task id -> (function, pass@k). Tasks with fewer than k samples are left out."""
+    """Task id -> (group of functions, pass@k). Tasks with fewer than k samples are left out."""
     passed: dict[str, list[bool]] = defaultdict(list)
-    function: dict[str, str] = {}
+    cluster: dict[str, str] = {}
     for episode in episodes:
         task = episode["task_id"]
         passed[task].append(episode["reward"] >= 1.0)
-        function[task] = episode["function"]
+        cluster[task] = episode.get("group") or episode["function"]
     return {
-        task: (function[task], unbiased_pass_at_k(len(results), sum(results), k))
+        task: (cluster[task], unbiased_pass_at_k(len(results), sum(results), k))
         for task, results in sorted(passed.items())
         if len(results) >= k
     }

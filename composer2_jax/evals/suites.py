@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from tqdm import tqdm
 
@@ -18,9 +22,12 @@ from composer2_jax.envs.task import read_tasks
 from composer2_jax.errors import UserError
 from composer2_jax.evals.summary import summarize
 from composer2_jax.model.config import ModelConfig
+from composer2_jax.model.transformer import init_variables
 from composer2_jax.sampler.engine import Engine, SamplerConfig
 from composer2_jax.sampler.records import episode_record
 from composer2_jax.sampler.rollout import EpisodeRequest, RolloutDriver, Script
+
+INFRA_RETRIES = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +54,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Evaluates a checkpoint and writes episodes.jsonl; a second call goes on where it stopped.
 
-    Returns what `summarize` says of the episodes; infrastructure failures are counted apart.
+    Returns what `summarize` says of the episodes.
     """
     tasks = read_tasks(workdir / config.tasks)[: config.max_tasks or None]
     if not tasks:
@@ -64,21 +71,25 @@ def evaluate(
     if requests:
         tokenizer = Tokenizer(workdir / config.tokenizer)
         engine = Engine(model, sampler)
-        engine.set_weights(restore_weights(workdir / config.weights), 0)
+        target = jax.eval_shape(partial(init_variables, model), jax.random.key(0))
+        engine.set_weights(restore_weights(workdir / config.weights, target=target), 0)
         env = dataclasses.replace(env, diff=True)
         with EnvFleet(config.env_workers, env_config=env) as fleet:
             driver = RolloutDriver(
                 engine, fleet, tokenizer, max_turn_tokens=config.max_turn_tokens, script=script
             )
             records += _run(driver, requests, path)
-    graded = [record for record in records if record["ending"] != "infra"]
-    graded.sort(key=lambda record: (record["task_id"], record["sample"]))
-    return {**summarize(graded), "infra_failures": len(records) - len(graded)}
+    return summarize(sorted(records, key=lambda record: (record["task_id"], record["sample"])))
 
 
 def _run(driver: RolloutDriver, requests: list[EpisodeRequest], path: Path) -> list[dict[str, Any]]:
-    """Runs all requests, appending each record as its episode ends."""
+    """Runs all requests, appending each record as its episode ends.
+
+    An episode that the machinery failed is run again; after a few tries the evaluation ends with
+    the cause, since a result over fewer episodes would not be comparable.
+    """
     records = []
+    failures: Counter[tuple[int, int]] = Counter()
     waiting = list(reversed(requests))
     with (
         open(path, "a", encoding="utf-8") as file,
@@ -88,6 +99,12 @@ def _run(driver: RolloutDriver, requests: list[EpisodeRequest], path: Path) -> l
             while waiting and driver.free:
                 driver.start(waiting.pop())
             for episode in driver.pump():
+                if episode.infra_error:
+                    failures[episode.request.tag] += 1
+                    if failures[episode.request.tag] > INFRA_RETRIES:
+                        raise RuntimeError(f"{episode.request.task.id}: {episode.infra_error}")
+                    waiting.append(episode.request)
+                    continue
                 records.append(episode_record(episode))
                 file.write(json.dumps(records[-1]) + "\n")
                 file.flush()
@@ -100,9 +117,8 @@ def _finished(path: Path) -> list[dict[str, Any]]:
     """Records of an earlier, interrupted call; a cut last line is dropped from the file."""
     if not path.exists():
         return []
-    whole = path.read_bytes()
-    whole = whole[: whole.rfind(b"\n") + 1]
-    path.write_bytes(whole)
+    whole, newline, _ = path.read_bytes().rpartition(b"\n")
+    os.truncate(path, len(whole + newline))
     return [json.loads(line) for line in whole.splitlines()]
 
 

@@ -173,9 +173,9 @@ class Learner:
                 row = self._train(groups)
                 self.weights.publish(self.update, self._state.variables)
                 actor.notice()
-                self._save(final=self.update == total)
                 row |= {"seconds": time.monotonic() - started, "wait_seconds": waited}
-                self._log.write(self.update, row)
+                self._log.write(self.update, row)  # before the save: a resume drops what is too new
+                self._save(final=self.update == total)
                 bar.update()
                 bar.set_postfix(reward=f"{row['reward_mean']:.3f}", turns=f"{row['turns']:.1f}")
         return self._closing()
@@ -201,6 +201,7 @@ class Learner:
         groups = [self._ready.pop(place) for place in batch]
         failed = np.mean([not member.counted for group in groups for member in group.members])
         if failed > MAX_INFRA_FAILURES:
+            self._store.discard(batch)  # the next start samples them again
             raise RuntimeError(
                 f"update {self.update}: {failed:.0%} of the episodes failed in the environment, "
                 f"not in the agent; the last error stands in the workers' output"
@@ -238,7 +239,7 @@ class Learner:
         self._manager.wait()
         rows = read_metrics(self._log.path)
         means = {
-            name: float(np.mean([row[name] for row in rows[-10:]]))
+            name: float(np.mean([row[name] for row in rows[-10:] if row[name] is not None]))
             for name in ("reward_mean", "turns", "sampled_tokens", "entropy", "mismatch_p99")
         }
         tokens = float(sum(row["tokens"] for row in rows))
@@ -255,7 +256,10 @@ def group_statistics(groups: Sequence[Group], update: int) -> dict[str, float]:
         for version, sampled in zip(member.versions, member.mask, strict=True)
         if sampled
     ]
-    mixed = [len({m.reward for m in group.members if m.counted}) > 1 for group in groups]
+    mixed = [
+        len({member.components.get("correct") for member in group.members if member.counted}) > 1
+        for group in groups
+    ]
     names = sorted({name for member in members for name in member.components})
 
     def mean(values: Sequence[float]) -> float:
@@ -269,9 +273,7 @@ def group_statistics(groups: Sequence[Group], update: int) -> dict[str, float]:
 
     return {
         "reward_mean": mean([member.reward for member in members]),
-        **{
-            f"reward/{name}": mean([m.components.get(name, 0.0) for m in members]) for name in names
-        },
+        **{f"reward/{name}": component(name) for name in names},
         "mixed_groups": mean(mixed),
         "infra_failures": float(len(everyone) - len(members)),
         "staleness_mean": mean(stale),

@@ -43,5 +43,12 @@ class GroupStore:
         with self._db:
             self._db.execute("DELETE FROM groups WHERE place < ?", (before_place,))
 
+    def discard(self, places: range) -> None:
+        """Drops groups that must be sampled again."""
+        with self._db:
+            self._db.execute(
+                "DELETE FROM groups WHERE place >= ? AND place < ?", (places.start, places.stop)
+            )
+
     def close(self) -> None:
         self._db.close()

@@ -105,33 +105,40 @@ def starting_weights(
 ) -> Variables:
     """Fresh weights, overwritten by each source in turn.
 
-    Raises UserError when a source has no such parameters or they have another shape.
+    A draft layer that no source has starts fresh, as the MTP phase wants it. Raises UserError when
+    a source has no such parameters, they do not fit, or other weights are left without a source.
     """
     variables = init_variables(model, jax.random.key(seed))
+    fresh = {name for name, _ in trees.named_leaves(variables)}
     for source in sources:
-        loaded = dict(
-            trees.named_leaves(restore_weights(workdir / source.run, source.step or None))
-        )
-        prefix = f"params/{source.prefix}"
+        stored = restore_weights(workdir / source.run, source.step or None)
+        taken = {
+            name: leaf
+            for name, leaf in trees.named_leaves(stored)
+            if name.partition("/")[2].startswith(source.prefix)
+        }
+        if not taken:
+            raise UserError(f"{source.run}: no parameter under Source.prefix={source.prefix!r}")
         variables = jax.tree_util.tree_map_with_path(
-            lambda path, leaf, p=prefix, new=loaded, run=source.run: _taken(
-                path, leaf, p, new, run
-            ),
+            lambda path, leaf, taken=taken, run=source.run: _taken(path, leaf, taken, run),
             variables,
         )
+        fresh -= taken.keys()
+    if sources and any("/mtp/" not in name for name in fresh):
+        raise UserError(f"no source of PretrainConfig.init_from has {sorted(fresh)[0]}")
     return variables
 
 
-def _taken(path: Any, leaf: Any, prefix: str, loaded: dict[str, Any], run: str) -> Any:
-    """The source's leaf where it is wanted, else the one there was."""
+def _taken(path: Any, leaf: Any, taken: dict[str, Any], run: str) -> Any:
+    """The source's leaf where it has one, else the one there was."""
     name = jax.tree_util.keystr(path, simple=True, separator="/")
-    wanted = name.startswith(prefix) or name.replace("router/", "params/", 1).startswith(prefix)
-    if not wanted or (name not in loaded and "/mtp/" in name):
+    if name not in taken:
         return leaf
-    if name not in loaded or loaded[name].shape != leaf.shape:
-        have = loaded[name].shape if name in loaded else "missing"
-        raise UserError(f"{run}: {name} is {have}, this model wants {leaf.shape}")
-    return loaded[name]
+    new = taken[name]
+    if (new.shape, new.dtype) != (leaf.shape, leaf.dtype):
+        have, want = f"{new.shape} {new.dtype}", f"{leaf.shape} {leaf.dtype}"
+        raise UserError(f"{run}: {name} is {have}, this model wants {want}")
+    return new
 
 
 def _train(

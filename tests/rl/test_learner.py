@@ -59,6 +59,7 @@ def counting_step(*_: Any) -> Any:
         metrics = {
             "objective": jnp.zeros(()),
             "entropy": jnp.ones(()),
+            "tokens": jnp.ones(()),
             "mismatch_histogram": jnp.zeros(len(MISMATCH_EDGES) - 1),
         }
         return state.replace(

@@ -121,7 +121,7 @@ def test_held_out_perplexity_falls(root: Path) -> None:
 
 def test_weights_that_do_not_fit_are_named(root: Path) -> None:
     wider = dataclasses.replace(TRUNK, dense_dim=64)
-    with pytest.raises(UserError, match=r"dense_blocks_0/mlp/\w+_proj is \(32, 48\)"):
+    with pytest.raises(UserError, match=r"dense_blocks_0/mlp/\w+_proj is \(\d+, \d+\)"):
         loop.starting_weights(root / "x", wider, (Source("../bulk"),), seed=0)
     with pytest.raises(UserError, match="no checkpoint of step 5"):
         loop.starting_weights(root / "x", TRUNK, (Source("../bulk", step=5),), seed=0)
