@@ -149,8 +149,8 @@ def _result(report: Report) -> str:
     charts = _interval_charts(report, 460, 174)
     caption = (
         "<b>Held-out tasks solved</b>, dots with 95% intervals. The interval is a bootstrap over "
-        "groups of alike source functions, whose tasks are not independent. Best of 4 counts a task when "
-        "any of four samples solves it."
+        "groups of alike source functions, whose tasks are not independent. Best of 4 counts a "
+        "task when any of four samples solves it."
     )
     if report["control"]:
         caption += (
@@ -315,7 +315,8 @@ def _method() -> str:
         "The mean pass rate is over tasks; a task&rsquo;s score is the share of its samples that "
         "pass. Best of 4 is the unbiased pass@4.",
         "Intervals are 95% percentile intervals of 4000 bootstrap resamples of whole "
-        "groups of alike functions, from a fixed seed. They say how much other functions could move the number, "
+        "groups of alike functions, from a fixed seed. They say how much other functions could "
+        "move the number, "
         "not how much another training seed would.",
         "Gains are paired by task and resampled the same way.",
         "Peak memory adds up a stage&rsquo;s processes and counts shared pages once for each.",
