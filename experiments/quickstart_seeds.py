@@ -27,16 +27,29 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="where to write all reports as JSON")
     arguments = parser.parse_args()
     reports = {seed: run(arguments.workdir / f"seed{seed}", seed) for seed in arguments.seeds}
-    print("\n".join(table(reports)))
     if arguments.json:
         write_atomic(arguments.json, json.dumps(reports, indent=2) + "\n")
+    finished = {seed: report for seed, report in reports.items() if report}
+    print("\n".join(table(finished)))
+    missed = [seed for seed in arguments.seeds if not holds(reports[seed])]
+    print(f"the claim fails for seeds {missed}" if missed else "the claim holds for every seed")
+    sys.exit(1 if missed else 0)
 
 
-def run(workdir: Path, seed: int) -> dict[str, Any]:
-    """One quickstart with the control; a finished one is only read."""
-    command = [sys.executable, "-m", "composer2_jax.quickstart", f"--workdir={workdir}"]
-    subprocess.run([*command, f"--seed={seed}", "--control"], check=True)
+def run(workdir: Path, seed: int) -> dict[str, Any] | None:
+    """One quickstart with the control; a finished one is only read. None when it failed."""
+    command = [sys.executable, "-P", "-m", "composer2_jax.quickstart", f"--workdir={workdir}"]
+    if subprocess.run([*command, f"--seed={seed}", "--control"]).returncode:
+        return None
     return json.loads((workdir / "report.json").read_text())
+
+
+def holds(report: dict[str, Any] | None) -> bool:
+    """Whether RL gained 15 points of mean pass rate and lost nothing in best-of-4."""
+    gain = (report or {}).get("gain") or {}
+    if "pass_rate" not in gain or "best_of_4" not in gain:
+        return False
+    return gain["pass_rate"]["value"] >= 0.15 and gain["best_of_4"]["value"] >= 0.0
 
 
 def table(reports: dict[int, dict[str, Any]]) -> list[str]:
@@ -60,11 +73,11 @@ def row(seed: int, name: str, result: dict[str, Any], gain: dict[str, Any] | Non
         name,
         f"{result['pass_rate']:.3f} [{low:.3f}, {high:.3f}]",
         f"{result['best_of_4']:.3f}",
-        f"{result['first_edit_right']:.3f}",
+        "-" if result["first_edit_right"] is None else f"{result['first_edit_right']:.3f}",
         f"{result['tests_run']:.2f}",
         f"{result['finished']:.2f}",
         f"{result['sampled_tokens']:.1f}",
-        gained(gain["pass_rate"]) if gain else "",
+        gained(gain["pass_rate"]) if gain and "pass_rate" in gain else "",
     ]
     return "| " + " | ".join(cells) + " |"
 

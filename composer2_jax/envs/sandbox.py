@@ -41,7 +41,7 @@ __all__ = ["CommandResult", "InfraError", "Limits", "check", "python", "run", "u
 class Limits:
     """What a command may use. Memory is bounded for each process and for all of them together.
 
-    `cpu_seconds` bounds each process's own work (0 = `seconds`): unlike the time on the wall, it
+    `cpu_seconds` bounds the work of all processes (0 = `seconds`): unlike the time on the wall, it
     stops an endless loop early without stopping a good command on a busy machine.
     """
 

@@ -6,17 +6,19 @@ finished groups (a queue) the other. An error here ends the run: it travels thro
 
 from __future__ import annotations
 
+import json
 import queue
 import threading
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import TextIO
 
 from composer2_jax.envs.task import Task
 from composer2_jax.rl.rewards import RewardConfig, components
 from composer2_jax.rl.scheduler import Schedule
 from composer2_jax.rl.trajectory import Group, Trajectory
 from composer2_jax.sampler.engine import Engine
-from composer2_jax.sampler.records import effort_of, statistics_of
+from composer2_jax.sampler.records import effort_of, episode_record, statistics_of
 from composer2_jax.sampler.rollout import Codec, Episode, EpisodeRequest, RolloutDriver
 from composer2_jax.weights.sync import InProcessWeights
 
@@ -24,7 +26,10 @@ INFRA_RETRIES = 2
 
 
 class Actor(threading.Thread):
-    """Samples the groups of `places`, oldest first, as far as the schedule admits them."""
+    """Samples the groups of `places`, oldest first, as far as the schedule admits them.
+
+    `journal` gets one episode of every group as a JSON line, for people to read.
+    """
 
     def __init__(
         self,
@@ -38,6 +43,7 @@ class Actor(threading.Thread):
         codec: Codec,
         group_size: int,
         rewards: RewardConfig,
+        journal: TextIO | None = None,
     ):
         super().__init__(name="actor", daemon=True)
         self.groups: queue.SimpleQueue[Group | BaseException] = queue.SimpleQueue()
@@ -50,6 +56,7 @@ class Actor(threading.Thread):
         ]
         self._members: dict[int, dict[int, Trajectory]] = defaultdict(dict)
         self._retries: dict[tuple[int, int], int] = defaultdict(int)
+        self._journal = journal
         self._stopping = threading.Event()
 
     def run(self) -> None:
@@ -96,6 +103,11 @@ class Actor(threading.Thread):
             self._retries[place, member] += 1
             self._waiting.append((place, member))
             return
+        if member == 0 and self._journal is not None:
+            step = place // self._schedule.groups_per_update + 1
+            line = json.dumps({"step": step, **episode_record(episode)})
+            self._journal.write(line + "\n")
+            self._journal.flush()
         self._members[place][member] = self._trajectory(episode)
         if len(self._members[place]) == self._group_size:
             members = self._members.pop(place)

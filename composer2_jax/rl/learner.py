@@ -98,7 +98,10 @@ def reinforce(
     learner = Learner(workdir, model, optimizer, config, schedule)
     tokenizer = Tokenizer(workdir / config.tokenizer)
     engine = Engine(model, sampler)
-    with EnvFleet(config.env_workers, env_config=env) as fleet:
+    with (
+        EnvFleet(config.env_workers, env_config=env) as fleet,
+        open(workdir / "episodes.jsonl", "a", encoding="utf-8") as journal,
+    ):
         driver = RolloutDriver(engine, fleet, tokenizer, max_turn_tokens=config.max_turn_tokens)
         actor = Actor(
             engine,
@@ -110,6 +113,7 @@ def reinforce(
             codec=tokenizer,
             group_size=config.group_size,
             rewards=rewards,
+            journal=journal,
         )
         actor.start()
         try:

@@ -82,7 +82,7 @@ class Sequence:
 
 
 class Engine:
-    """Not thread-safe: one thread owns it. `weights_version` counts from the trainer's updates."""
+    """Not thread-safe: one thread owns it. `version` is that of the weights in use."""
 
     def __init__(self, model: ModelConfig, config: SamplerConfig):
         self.model, self.config = model, config

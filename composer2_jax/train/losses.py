@@ -40,7 +40,7 @@ class LossConfig:
     """Weights of the terms. The report gives none.
 
     `next_token` 0 with `mtp` > 0 is the phase that trains the draft layer alone. `z` pulls the
-    log-normaliser of the logits to 0. `balance` is DeepSeek-V3's sequence-wise balance loss.
+    log-normaliser of the logits to 0.
     """
 
     next_token: float = 1.0

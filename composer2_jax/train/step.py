@@ -56,10 +56,10 @@ def make_train_step(
 def make_streamed_step(
     model: ModelConfig, optimizer: Optimizer, loss_fn: LossFn
 ) -> Callable[[TrainState, Sequence[Batch]], tuple[TrainState, Metrics]]:
-    """The same step over a list of equally shaped microbatches whose number may change.
+    """The same step over a list of microbatches of few shapes, whose number may change.
 
-    RL batches hold as many rows as their episodes need; this compiles one microbatch once instead
-    of one program for every count.
+    RL batches hold as many rows as their episodes need; this compiles each shape once instead of
+    one program for every count.
     """
     one = jax.jit(partial(gradient_sums, optimizer, loss_fn))
     add = jax.jit(partial(jax.tree.map, jnp.add), donate_argnums=0)
