@@ -6,8 +6,9 @@ Runs the whole quickstart for three seeds, each with its own split of the functi
 tasks, tokenizer and weights, and with the scripted control (the SFT weights inside a wrapper that
 always tests an edit, undoes a failed one and finishes after a pass).
 
-Cost: about an hour on two cores. Expected: the held-out mean pass rate gains at least 15 points by
-RL for every seed and best-of-4 does not fall. Measured: RESULTS_PENDING
+Cost: about 75 minutes on two cores. The claim: the held-out mean pass rate gains at least 15 points
+by RL for every seed and best-of-4 does not fall; exit code 1 when it fails. Measured for seed 0
+only: 6.6 % [4.2, 9.4] -> 8.2 % [4.9, 12.2], best-of-4 19.5 -> 23.5 %; the claim fails.
 """
 
 import argparse
