@@ -5,7 +5,7 @@
 
 Writes episodes.jsonl (every conversation, to read with `python -m composer2_jax.view`) and
 done.json: mean pass rate with a 95 % interval, best-of-4, tokens, turns, seconds. 200 tasks x 4
-take about 40 seconds on two cores.
+take about a minute on two cores.
 """
 
 from composer2_jax import cli

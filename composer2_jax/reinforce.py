@@ -5,7 +5,7 @@
 
 One process samples and learns; environments run in worker processes. Writes checkpoints,
 metrics.jsonl and groups.sqlite (finished groups, re-used after a kill). The quickstart's run takes
-about seven minutes on two cores.
+about ten minutes on two cores.
 """
 
 from composer2_jax import cli
