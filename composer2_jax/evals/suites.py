@@ -25,9 +25,7 @@ from composer2_jax.model.config import ModelConfig
 from composer2_jax.model.transformer import init_variables
 from composer2_jax.sampler.engine import Engine, SamplerConfig
 from composer2_jax.sampler.records import episode_record
-from composer2_jax.sampler.rollout import EpisodeRequest, RolloutDriver, Script
-
-INFRA_RETRIES = 2
+from composer2_jax.sampler.rollout import INFRA_RETRIES, EpisodeRequest, RolloutDriver, Script
 
 
 @dataclasses.dataclass(frozen=True)

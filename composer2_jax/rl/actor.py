@@ -19,10 +19,14 @@ from composer2_jax.rl.scheduler import Schedule
 from composer2_jax.rl.trajectory import Group, Trajectory
 from composer2_jax.sampler.engine import Engine
 from composer2_jax.sampler.records import effort_of, episode_record, statistics_of
-from composer2_jax.sampler.rollout import Codec, Episode, EpisodeRequest, RolloutDriver
+from composer2_jax.sampler.rollout import (
+    INFRA_RETRIES,
+    Codec,
+    Episode,
+    EpisodeRequest,
+    RolloutDriver,
+)
 from composer2_jax.weights.sync import InProcessWeights
-
-INFRA_RETRIES = 2
 
 
 class Actor(threading.Thread):

@@ -23,6 +23,8 @@ from composer2_jax.envs.sandbox import InfraError
 from composer2_jax.envs.task import Task
 from composer2_jax.sampler.engine import Engine, Sequence
 
+INFRA_RETRIES = 2  # how often a caller runs an episode again that the machinery failed
+
 Script = Callable[[list[Message]], Message | None]
 
 
