@@ -29,6 +29,7 @@ from absl import flags
 
 from composer2_jax import rundir
 from composer2_jax.errors import UserError
+from composer2_jax.files import write_atomic, write_json
 
 Verb = Callable[..., dict[str, Any] | None]
 
@@ -94,7 +95,7 @@ def _run_in(workdir: Path, fn: Verb, values: dict[str, Any], config: str) -> int
             print(f"{workdir}: already done", file=sys.stderr)
             return 0
         fresh = not (workdir / "config.gin").exists()
-        rundir.write_atomic(workdir / "config.gin", config)
+        write_atomic(workdir / "config.gin", config)
         try:
             with rundir.Meter(workdir / "wall.json", rundir.process_age()) as meter:
                 metrics = fn(workdir=workdir, **values) or {}
@@ -102,8 +103,7 @@ def _run_in(workdir: Path, fn: Verb, values: dict[str, Any], config: str) -> int
             if fresh:
                 _forget_start(workdir)
             raise
-        done = rundir.to_json({**metrics, **meter.summary()})
-        rundir.write_atomic(workdir / "done.json", done)
+        write_json(workdir / "done.json", {**metrics, **meter.summary()})
         return 0
 
 

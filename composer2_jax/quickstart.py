@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from composer2_jax import cli, rundir, stages
+from composer2_jax import cli, files, rundir, stages
 from composer2_jax.errors import UserError
 from composer2_jax.evals.report import write_report
 
@@ -69,15 +69,14 @@ def quickstart(options: argparse.Namespace, overrides: Sequence[str]) -> int:
     with rundir.locked(workdir):
         state = _state(workdir, options)
         if all(stage.done() for stage in chosen) and _report_is_newer(workdir, chosen):
-            print(summary(workdir, rundir.read_json(workdir / "report.json")))
+            print(summary(workdir, files.read_json(workdir / "report.json")))
             return 0
         _check_disk(workdir, asked.disk_gigabytes * 1e9)
-        rundir.write_atomic(workdir / "quickstart.json", rundir.to_json(state))
+        files.write_json(workdir / "quickstart.json", state)
         with rundir.Meter(workdir / "wall.json") as meter:
             code = _run_all(chosen, options.seed)
         if code == 0:
-            done = rundir.to_json({**state, **meter.summary()})
-            rundir.write_atomic(workdir / "quickstart.json", done)
+            files.write_json(workdir / "quickstart.json", {**state, **meter.summary()})
             print(summary(workdir, write_report(workdir)))
         return code
 
@@ -105,7 +104,7 @@ def _run_all(chosen: Sequence[stages.Stage], seed: int) -> int:
 
 def _state(workdir: Path, options: argparse.Namespace) -> dict[str, Any]:
     """What identifies a run, and what its set-up cost; UserError where DIR holds another run."""
-    old = rundir.read_json(workdir / "quickstart.json")
+    old = files.read_json(workdir / "quickstart.json")
     new = {"seed": options.seed, "gin_dir": os.path.relpath(options.gin_dir, cli.GIN_ROOT)}
     for name, value in new.items():
         if name in old and old[name] != value:

@@ -5,14 +5,12 @@
     DIR/wall.json    seconds and peak memory so far, kept over restarts
     DIR/done.json    the verb's metrics; its presence means that the run is complete
 
-Standard library only. Imported by `cli.py` and `quickstart.py`, and by whoever writes small files
-that must never be seen half-written.
+Standard library only. Imported by `cli.py` and `quickstart.py`.
 """
 
 import contextlib
 import errno
 import fcntl
-import json
 import os
 import threading
 import time
@@ -21,41 +19,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from composer2_jax.errors import UserError
+from composer2_jax.files import read_json, write_json
 
 _DISK_ERRORS = {
     errno.ENOSPC: "no space left on the disk",
     errno.EDQUOT: "disk quota exceeded",
     errno.EROFS: "read-only file system",
 }
-
-
-def write_atomic(path: Path, text: str) -> None:
-    """Writes `text` to `path` so that a reader sees the old content or the new, never a part."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in `path`; {} where there is no such file."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path} is not valid JSON ({error}): delete it and run again") from error
-
-
-def to_json(value: dict[str, Any]) -> str:
-    """JSON text of `value`; array scalars of any library become plain numbers."""
-    return json.dumps(value, indent=2, default=lambda leaf: leaf.item()) + "\n"
 
 
 def disk_problem(error: BaseException) -> str | None:
@@ -189,7 +159,7 @@ class Meter:
 
     def _save(self) -> None:
         with contextlib.suppress(OSError):  # the run itself will meet a full disk and say so
-            write_atomic(self._path, to_json(self.summary()))
+            write_json(self._path, self.summary())
 
 
 def process_age() -> float:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from composer2_jax.rundir import read_json
+from composer2_jax.files import read_json
 
 # So much time, spent as expected, is the weight of what we believed before anything was measured.
 _PRIOR_SECONDS = 60.0

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from composer2_jax.rundir import write_atomic
+from composer2_jax.files import write_atomic
 
 
 def main() -> None:

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from composer2_jax import cli, rundir
-from composer2_jax.errors import UserError
+from composer2_jax import cli
 from tests.processes import is_running, wait_for
 
 ROOT = Path(__file__).parents[1]
@@ -476,24 +475,3 @@ def test_help_shows_the_verb_its_flags_and_every_argument(library, capsys):
         "size of a step",
     ]:
         assert line in text
-
-
-def test_write_atomic_keeps_the_old_file_when_the_disk_is_full(tmp_path, monkeypatch):
-    path = tmp_path / "value.json"
-    rundir.write_atomic(path, "old")
-
-    def full(descriptor):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
-        rundir.write_atomic(path, "new")
-    assert path.read_text() == "old"
-    assert [found.name for found in tmp_path.iterdir()] == ["value.json"]
-
-
-def test_a_damaged_json_file_is_named(tmp_path):
-    (tmp_path / "wall.json").write_text("{")
-    with pytest.raises(UserError, match=r"wall\.json is not valid JSON"):
-        rundir.read_json(tmp_path / "wall.json")
-    assert rundir.read_json(tmp_path / "absent.json") == {}

@@ -19,7 +19,6 @@ from typing import Any, NoReturn
 
 from tqdm import tqdm
 
-from composer2_jax.data.files import read_json_lines, write_json, write_json_lines
 from composer2_jax.envs.coding_env import EnvConfig
 from composer2_jax.envs.evaluator import Evaluator
 from composer2_jax.envs.fleet import EnvFleet
@@ -28,7 +27,7 @@ from composer2_jax.envs.solver import SolverConfig, play
 from composer2_jax.envs.synthesis import Pool, SynthesisConfig, repaired
 from composer2_jax.envs.task import Task, read_tasks, write_tasks
 from composer2_jax.errors import UserError
-from composer2_jax.rundir import read_json
+from composer2_jax.files import read_json, read_json_lines, write_json, write_json_lines
 
 CHUNK = 200  # transcripts in one part file
 

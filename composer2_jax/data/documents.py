@@ -1,7 +1,7 @@
 """Pretraining documents: what a tiny model must have seen before it can use the tools.
 
     quote   a numbered function, then its lines read again in random order: looking a line up
-    repair  a numbered function with one fault, then the turns that view and mend the faulty line
+    repair  a numbered function with some faults, then the turns that view and mend each faulty line
     plain   functions, numbered or not, and whole files: code itself
 
 Quote and repair documents are conversations in the very layout in which the agent works. A document
@@ -25,6 +25,7 @@ Document = dict[str, Any]
 Maker = Callable[[Sources, int, int, Encoder, Counter[str]], Iterator[Document]]
 
 MIN_QUOTES = 3
+MAX_FAULTS = 3
 
 
 def quote_documents(
@@ -53,25 +54,36 @@ def quote_documents(
 def repair_documents(
     sources: Sources, seed: int, max_tokens: int, encode: Encoder, counts: Counter[str]
 ) -> Iterator[Document]:
-    """A fault a function, where one can be put in: view the faulty line, then mend it."""
+    """Each function with up to `MAX_FAULTS` faults: view a faulty line, mend it, view the next."""
     for function in sources.functions:
-        mutation = mutate(function.source, _rng(seed, "repair", function))
-        if mutation is None:
+        rng = _rng(seed, "repair", function)
+        faults = _faults(function.source, rng)
+        if not faults:
             counts["repair_without_mutation"] += 1
             continue
-        faulty = mutation.source.split("\n")[mutation.line - 1]
-        old, new = edit_fragment(faulty, mutation.fixed_line)
-        edit = ToolCall("edit_file", {"old": old, "new": new})
-        messages = [
-            *_opening(function.name, mutation.source),
-            *_view(mutation.line, faulty),
-            Message("assistant", "", (edit,)),
-            Message("tool", "ok"),
-        ]
-        if _length(messages, encode) > max_tokens:
+        for source, repairs in reversed(faults):
+            messages = _opening(function.name, source)
+            for number, (faulty, right) in rng.sample(sorted(repairs.items()), len(repairs)):
+                messages += [*_view(number, faulty), *_edit(faulty, right)]
+            if _length(messages, encode) <= max_tokens:
+                yield {"messages": [message.to_dict() for message in messages]}
+                break
+        else:
             counts["repair_too_long"] += 1
-            continue
-        yield {"messages": [message.to_dict() for message in messages]}
+
+
+def _faults(source: str, rng: random.Random) -> list[tuple[str, dict[int, tuple[str, str]]]]:
+    """Sources with one fault, two, ...; for each the (faulty, right) text of its faulty lines."""
+    found: list[tuple[str, dict[int, tuple[str, str]]]] = []
+    repairs: dict[int, tuple[str, str]] = {}
+    for _ in range(MAX_FAULTS):
+        mutation = mutate(source, rng)
+        if mutation is None or mutation.line in repairs:
+            break
+        source = mutation.source
+        repairs[mutation.line] = (mutation.faulty_line, mutation.fixed_line)
+        found.append((source, dict(repairs)))
+    return found
 
 
 def plain_documents(
@@ -117,6 +129,13 @@ def _view(number: int, line: str) -> list[Message]:
         Message("assistant", "", (ToolCall("read_file", {"line": f"{number}|"}),)),
         Message("tool", f"{number}|{line}"),
     ]
+
+
+def _edit(faulty: str, right: str) -> list[Message]:
+    """The agent mends the line it has just read."""
+    old, new = edit_fragment(faulty, right)
+    edit = ToolCall("edit_file", {"old": old, "new": new})
+    return [Message("assistant", "", (edit,)), Message("tool", "ok")]
 
 
 def _length(messages: Sequence[Message], encode: Encoder) -> int:

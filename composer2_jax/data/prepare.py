@@ -23,7 +23,6 @@ from tqdm import tqdm
 
 from composer2_jax.data import documents
 from composer2_jax.data.corpora import build_corpus
-from composer2_jax.data.files import read_json_lines, write_json, write_json_lines
 from composer2_jax.data.seqio_tasks import (
     SFT_TASK,
     STDLIB_TASKS,
@@ -41,6 +40,7 @@ from composer2_jax.data.store import write_tokens
 from composer2_jax.data.tokenizer import Tokenizer, train_tokenizer
 from composer2_jax.envs.task import read_tasks
 from composer2_jax.errors import UserError
+from composer2_jax.files import read_json_lines, write_json, write_json_lines
 
 SPLITS = ("train", "heldout")
 MAKERS: dict[str, documents.Maker] = {

@@ -15,8 +15,8 @@ import numpy as np
 from array_record.python.array_record_data_source import ArrayRecordDataSource
 from array_record.python.array_record_module import ArrayRecordWriter
 
-from composer2_jax.data.files import partial_path, write_json
 from composer2_jax.errors import UserError
+from composer2_jax.files import partial_path, write_json
 
 # The ids of a document and, for each, 1 where it is trained as a target.
 Ids = tuple[np.ndarray, np.ndarray]

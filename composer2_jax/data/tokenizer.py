@@ -15,8 +15,8 @@ from pathlib import Path
 import sentencepiece
 
 from composer2_jax.agent.markers import MARKERS
-from composer2_jax.data.files import write_atomically
 from composer2_jax.errors import UserError
+from composer2_jax.files import write_atomic
 
 PAD_ID, EOS_ID, UNK_ID = 0, 1, 2
 INDENT_LEVELS = 8
@@ -64,7 +64,7 @@ def train_tokenizer(texts: Iterable[str], path: Path, vocab_size: int = 1024) ->
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise UserError(f"train_tokenizer.vocab_size={vocab_size}: {reason}") from error
-    write_atomically(path, model.getvalue())
+    write_atomic(path, model.getvalue())
 
 
 class Tokenizer:

@@ -7,13 +7,13 @@ Imported by task makers, the solver, the rollout and the evaluation; imports the
 
 import dataclasses
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from composer2_jax.errors import UserError
+from composer2_jax.files import write_atomic
 
 
 @dataclass(frozen=True)
@@ -129,11 +129,4 @@ def read_tasks(path: str | Path) -> list[Task]:
 
 def write_tasks(path: str | Path, tasks: Iterable[Task]) -> None:
     """Writes tasks as JSONL; the file appears whole or not at all."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    with open(partial, "w", encoding="utf-8") as stream:
-        stream.writelines(task.to_json() + "\n" for task in tasks)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(partial, path)
+    write_atomic(Path(path), "".join(task.to_json() + "\n" for task in tasks))

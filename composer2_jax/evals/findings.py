@@ -16,7 +16,7 @@ from typing import Any
 from composer2_jax.evals.records import Record, Stage, finite, read_seed, read_stage
 from composer2_jax.evals.statistics import paired_difference, task_scores
 from composer2_jax.evals.summary import SAMPLES, samples_per_task, summarize, tool_counts
-from composer2_jax.rundir import read_json
+from composer2_jax.files import read_json
 
 STAGES = {
     "tasks": "Faults put into real functions; the scripted solver's transcripts",

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from composer2_jax.rundir import read_json, write_atomic
+from composer2_jax.files import read_json, write_atomic
 
 Record = Mapping[str, Any]
 

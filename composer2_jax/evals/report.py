@@ -24,7 +24,7 @@ from composer2_jax.evals.report_curves import pretraining, reinforcement, reward
 from composer2_jax.evals.statistics import Estimate
 from composer2_jax.evals.viewer import trajectory_html
 from composer2_jax.evals.words import count, decimal, duration, fixed, gib, pct, points
-from composer2_jax.rundir import to_json, write_atomic
+from composer2_jax.files import write_json
 
 Report = Mapping[str, Any]
 AGENTS = (("sft", "SFT"), ("control", "SFT + script"), ("rl", "RL"))
@@ -43,7 +43,7 @@ def write_report(workdir: Path) -> dict[str, Any]:
     """Writes `report.json`, `report.html` and `result.svg` into `workdir`; returns the numbers."""
     run = read_run(workdir)
     report = numbers(run)
-    write_atomic(workdir / "report.json", to_json(report))
+    write_json(workdir / "report.json", report)
     write_page(workdir / "report.html", report_html(report, run))
     write_page(workdir / "result.svg", result_svg(report, run))
     return report

@@ -53,7 +53,8 @@ class ReinforceConfig:
     The loss's constant Z is groups_per_update x group_size x tokens_per_episode. `updates` 0 means
     one epoch over the tasks; every task is used at most once. `max_staleness` is how many updates
     the sampler may be behind the update that a group will be trained in. Episodes are packed into
-    rows of `row_lengths`, `microbatch_tokens` at a time.
+    rows of `row_lengths`, `microbatch_tokens` at a time. `mixed_groups_only` leaves out groups that
+    differ in their costs alone (all solved, or none): time is then spent on what solves tasks.
     """
 
     tasks: str = "../tasks/rl.jsonl"
@@ -64,6 +65,7 @@ class ReinforceConfig:
     group_size: int = 8
     tokens_per_episode: int = 16
     max_staleness: int = 1
+    mixed_groups_only: bool = False
     max_turn_tokens: int = 24
     row_lengths: tuple[int, ...] = (256, 384)
     microbatch_tokens: int = 3072
@@ -214,7 +216,8 @@ class Learner:
 
     def _train(self, groups: Sequence[Group]) -> dict[str, float]:
         config = self.config
-        members = learning_members(groups)
+        mixed = [group for group in groups if group.mixed or not config.mixed_groups_only]
+        members = learning_members(mixed)
         normalizer = config.groups_per_update * config.group_size * config.tokens_per_episode
         pieces = pack_rows(members, config.row_lengths, config.microbatch_tokens, float(normalizer))
         before = self.update
@@ -260,10 +263,6 @@ def group_statistics(groups: Sequence[Group], update: int) -> dict[str, float]:
         for version, sampled in zip(member.versions, member.mask, strict=True)
         if sampled
     ]
-    mixed = [
-        len({member.components.get("correct") for member in group.members if member.counted}) > 1
-        for group in groups
-    ]
     names = sorted({name for member in members for name in member.components})
 
     def mean(values: Sequence[float]) -> float:
@@ -278,7 +277,7 @@ def group_statistics(groups: Sequence[Group], update: int) -> dict[str, float]:
     return {
         "reward_mean": mean([member.reward for member in members]),
         **{f"reward/{name}": component(name) for name in names},
-        "mixed_groups": mean(mixed),
+        "mixed_groups": mean([group.mixed for group in groups]),
         "infra_failures": float(len(everyone) - len(members)),
         "staleness_mean": mean(stale),
         "staleness_max": float(max(stale, default=0)),

@@ -48,6 +48,11 @@ class Group:
     task_id: str
     members: tuple[Trajectory, ...]
 
+    @property
+    def mixed(self) -> bool:
+        """Whether some counted members solved the task and others did not."""
+        return len({m.components.get("correct") for m in self.members if m.counted}) > 1
+
     def to_json(self) -> str:
         members = [vars(member) for member in self.members]
         return json.dumps({"place": self.place, "task_id": self.task_id, "members": members})

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from composer2_jax.rundir import write_atomic
+from composer2_jax.files import write_atomic
 
 
 class MetricsLog:

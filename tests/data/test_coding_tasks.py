@@ -8,11 +8,11 @@ import pytest
 
 from composer2_jax.data import coding_tasks
 from composer2_jax.data.coding_tasks import check_grading, make_tasks
-from composer2_jax.data.files import read_json_lines
 from composer2_jax.envs.solver import Transcript, play
 from composer2_jax.envs.synthesis import repaired
 from composer2_jax.envs.task import read_tasks
 from composer2_jax.errors import UserError
+from composer2_jax.files import read_json_lines
 
 SMALL: dict[str, Any] = {
     "sft_tasks": 9,

@@ -55,19 +55,38 @@ def test_a_quote_document_keeps_to_its_budget_or_is_counted(tokenizer: Tokenizer
     assert none == [] and counts["quote_too_long"] == 1
 
 
-def test_a_repair_document_mends_the_fault_where_it_looks(tokenizer: Tokenizer) -> None:
+def test_a_repair_document_mends_every_fault_where_it_looks(tokenizer: Tokenizer) -> None:
+    sizes = Counter[int]()
     for seed in range(10):
         ((document,), _) = make(documents.repair_documents, tokenizer, seed)
-        _, _, whole, view, line, edit, result = messages_of(document)
-        faulty = whole.content.split("\n")
-        number = int(view.calls[0].arguments["line"].rstrip("|"))
-        assert line.content == faulty[number - 1]
-        old, new = edit.calls[0].arguments["old"], edit.calls[0].arguments["new"]
-        code = line.content.partition("|")[2]
-        assert code.count(old) == 1
-        faulty[number - 1] = f"{number}|{code.replace(old, new)}"
-        assert "\n".join(faulty) == number_lines(SOURCE)
-        assert result == Message("tool", "ok")
+        _, _, whole, *turns = messages_of(document)
+        lines = whole.content.split("\n")
+        seen = []
+        for view, line, edit, result in zip(*[iter(turns)] * 4, strict=True):
+            number = int(view.calls[0].arguments["line"].rstrip("|"))
+            assert line.content == lines[number - 1]
+            old, new = edit.calls[0].arguments["old"], edit.calls[0].arguments["new"]
+            code = line.content.partition("|")[2]
+            assert code.count(old) == 1
+            lines[number - 1] = f"{number}|{code.replace(old, new)}"
+            assert result == Message("tool", "ok")
+            seen.append(number)
+        assert "\n".join(lines) == number_lines(SOURCE)
+        assert len(set(seen)) == len(seen), "a line has one fault at most"
+        sizes[len(seen)] += 1
+    assert set(sizes) <= set(range(1, documents.MAX_FAULTS + 1)) and max(sizes) > 1
+
+
+def test_a_repair_document_has_the_faults_there_is_room_for(tokenizer: Tokenizer) -> None:
+    whole = next(
+        made[0]
+        for made in (make(documents.repair_documents, tokenizer, seed)[0] for seed in range(10))
+        if len(made[0]["messages"]) > 7
+    )
+    full = documents.document_length(whole, tokenizer.encode)
+    for seed in range(10):
+        for document in make(documents.repair_documents, tokenizer, seed, budget=full - 1)[0]:
+            assert documents.document_length(document, tokenizer.encode) < full
 
 
 def test_what_offers_no_fault_or_no_room_is_counted(tokenizer: Tokenizer) -> None:
