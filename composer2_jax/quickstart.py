@@ -12,13 +12,14 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from composer2_jax import cli, files, rundir, stages
 from composer2_jax.errors import UserError
+from composer2_jax.evals.in_short import summary
 from composer2_jax.evals.report import write_report
 
 # Runs lie in the clone; an installed package has none, and uses the current directory.
@@ -67,7 +68,7 @@ def quickstart(options: argparse.Namespace, overrides: Sequence[str]) -> int:
     asked: Plan = plan(**bound)["plan"]
     chosen = asked.stages(options.gin_dir, workdir, options.control)
     with rundir.locked(workdir):
-        state = _state(workdir, options)
+        state = _state(workdir, options, chosen)
         if all(stage.done() for stage in chosen) and _report_is_newer(workdir, chosen):
             print(summary(workdir, files.read_json(workdir / "report.json")))
             return 0
@@ -102,7 +103,9 @@ def _run_all(chosen: Sequence[stages.Stage], seed: int) -> int:
     return 0
 
 
-def _state(workdir: Path, options: argparse.Namespace) -> dict[str, Any]:
+def _state(
+    workdir: Path, options: argparse.Namespace, chosen: Sequence[stages.Stage]
+) -> dict[str, Any]:
     """What identifies a run, and what its set-up cost; UserError where DIR holds another run."""
     old = files.read_json(workdir / "quickstart.json")
     new = {"seed": options.seed, "gin_dir": os.path.relpath(options.gin_dir, cli.GIN_ROOT)}
@@ -112,8 +115,20 @@ def _state(workdir: Path, options: argparse.Namespace) -> dict[str, Any]:
                 f"--workdir={workdir} was made with --{name}={old[name]}, this run has "
                 f"--{name}={value}: use another --workdir, or delete this one"
             )
+    configs = {stage.name: stage.config_digest(cli.GIN_ROOT) for stage in chosen}
+    known = old.get("configs", {})
+    for stage in chosen:
+        if stage.done() and known.get(stage.name, configs[stage.name]) != configs[stage.name]:
+            raise UserError(
+                f"{stage.workdir} was made with another {stage.gin_file.name} than the one here: "
+                f"use another --workdir, or delete the directories of this stage and those after it"
+            )
     setup = float(os.environ.get(SETUP_VARIABLE, 0.0))
-    return {**new, "setup_seconds": float(old.get("setup_seconds", 0.0)) + setup}
+    return {
+        **new,
+        "configs": known | configs,
+        "setup_seconds": float(old.get("setup_seconds", 0.0)) + setup,
+    }
 
 
 def _report_is_newer(workdir: Path, chosen: Sequence[stages.Stage]) -> bool:
@@ -129,47 +144,6 @@ def _check_disk(workdir: Path, needed: float) -> None:
             f"--workdir={workdir} has {free / 1e9:.2f} GB of free disk, a run needs "
             f"{needed / 1e9:.1f} GB: free some, or name a directory on another disk"
         )
-
-
-def summary(workdir: Path, report: Mapping[str, Any]) -> str:
-    """The result in a few lines, for the terminal."""
-    columns = [("after SFT", report.get("sft")), ("after RL", report.get("rl"))]
-    if report.get("control"):
-        columns.append(("scripted control", report["control"]))
-    rows = [
-        ("held-out pass rate", lambda e: _percent(e, "pass_rate") + _interval(e)),
-        ("best of 4", lambda e: _percent(e, "best_of_4")),
-        ("first edit right", lambda e: _percent(e, "first_edit_right")),
-        ("finished by itself", lambda e: _percent(e, "finished")),
-        ("tokens an episode", lambda e: _number(e, "tokens")),
-        ("turns an episode", lambda e: _number(e, "turns")),
-    ]
-    lines = ["", " " * 20 + "".join(f"{title:<24}" for title, _ in columns).rstrip()]
-    for label, cell in rows:
-        lines.append(f"{label:<20}" + "".join(f"{cell(e or {}):<24}" for _, e in columns).rstrip())
-    total, peak = report.get("total_seconds") or 0.0, report.get("peak_rss_bytes") or 0
-    lines += [
-        "",
-        f"perplexity of held-out code: {_number(report, 'perplexity_before')} before, "
-        f"{_number(report, 'perplexity_after')} after pretraining; "
-        f"MTP acceptance {_percent(report, 'mtp_acceptance')}",
-        f"{stages.in_words(total)} in all, {peak / 2**30:.1f} GiB of memory at most",
-        f"report: {workdir / 'report.html'}",
-    ]
-    return "\n".join(lines)
-
-
-def _percent(values: Mapping[str, Any], key: str) -> str:
-    return "-" if values.get(key) is None else f"{100 * values[key]:.1f} %"
-
-
-def _interval(values: Mapping[str, Any]) -> str:
-    bounds = values.get("interval")
-    return f" [{100 * bounds[0]:.1f}, {100 * bounds[1]:.1f}]" if bounds else ""
-
-
-def _number(values: Mapping[str, Any], key: str) -> str:
-    return "-" if values.get(key) is None else f"{values[key]:.2f}"
 
 
 def _say(text: str) -> None:

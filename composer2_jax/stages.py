@@ -3,13 +3,15 @@
 Used by `quickstart.py`; nothing else imports it. Standard library only: the children load jax.
 """
 
+import hashlib
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -33,10 +35,25 @@ class Stage:
     def done(self) -> bool:
         return (self.workdir / "done.json").exists()
 
+    def config_digest(self, root: Path) -> str:
+        """Of what its gin file and those that it includes (paths from `root`) say, bar comments."""
+        return hashlib.sha256("\n".join(_statements(self.gin_file, root)).encode()).hexdigest()
+
     def seconds(self) -> float:
         """Seconds spent on it so far, over all restarts."""
         cost = read_json(self.workdir / "done.json") or read_json(self.workdir / "wall.json")
         return float(cost.get("wall_seconds", 0.0))
+
+
+def _statements(gin_file: Path, root: Path) -> Iterator[str]:
+    """The lines of a gin file without comments, included files in their places."""
+    for line in gin_file.read_text(encoding="utf-8").splitlines():
+        statement = line.partition("#")[0].rstrip()
+        included = re.match(r"include\s+['\"](.+)['\"]", statement)
+        if included and (root / included[1]).is_file():  # the verb says it if there is none
+            yield from _statements(root / included[1], root)
+        elif statement:
+            yield statement
 
 
 @dataclass(frozen=True)

@@ -158,6 +158,23 @@ def test_the_control_can_be_added_to_a_finished_run(run, folder):
     assert starts(folder, "a") == ["0"]
 
 
+def test_a_finished_stage_of_another_config_is_refused_and_a_comment_is_no_config(run, folder):
+    run()
+    gin_file = folder / "gin" / "a.gin"
+    text = gin_file.read_text()
+    gin_file.write_text("# new words\n" + text.replace("'ok'", "'ok'  # fine"))
+    assert run()[0] == 0
+    gin_file.write_text(text.replace("'ok'", "'better'"))
+    before = (folder / "run/quickstart.json").read_bytes()
+    code, _, lines = run()
+    assert (code, len(lines)) == (2, 1)
+    assert str(folder / "run/a") in lines[0] and "a.gin" in lines[0]
+    assert (folder / "run/quickstart.json").read_bytes() == before
+    shutil.rmtree(folder / "run/a")
+    assert run()[0] == 0
+    assert len(starts(folder, "a")) == 1
+
+
 def test_a_stage_without_a_gin_file_is_named_before_anything_is_written(run, folder):
     (folder / "gin" / "b.gin").unlink()
     code, _, lines = run()
@@ -312,11 +329,11 @@ def test_the_summary_shows_before_and_after(tmp_path):
     }
     text = quickstart.summary(tmp_path, report)
     for words in [
-        "20.0 % [15.0, 25.0]",
-        "50.0 % [45.0, 55.0]",
+        "20.0% [15.0, 25.0]",
+        "50.0% [45.0, 55.0]",
         "900.00 before, 12.50 after",
-        "61.0 %",
-        "15 min 0 s in all, 2.0 GiB",
+        "61.0%",
+        "15 min 00 s in all, 2.00 GiB",
     ]:
         assert words in text
     assert "control" not in text
