@@ -249,6 +249,9 @@ def _nearest(name: str, known: set[str]) -> str:
     """`; the nearest known name is ...` for a misspelt name, whatever module path it carries."""
     tail = ".".join(name.rpartition("/")[2].split(".")[-2:])
     match = difflib.get_close_matches(tail, sorted(known), 1, 0.5)
+    if match == [tail]:
+        owner = tail.partition(".")[0]
+        return f"; {tail!r} exists, but this run's gin files do not refer to @{owner}()"
     return f"; the nearest known name is {match[0]!r}" if match else ""
 
 

@@ -167,6 +167,12 @@ def test_a_missing_gin_file_is_named(fit, tmp_path):
     assert_one_line(fit(gin="outer.gin"), "outer.gin", "no gin file 'inner.gin'")
 
 
+def test_an_override_of_what_the_gin_files_do_not_refer_to_says_so(fit, library):
+    result = fit("--gin.Unrelated.size=3")
+    assert_one_line(result, "'Unrelated.size' exists", "do not refer to @Unrelated()")
+    assert not library.calls
+
+
 @pytest.mark.parametrize(
     ("override", "nearest"),
     [

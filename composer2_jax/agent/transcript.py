@@ -88,28 +88,12 @@ class Transcript:
             self.append_message(message, encode)
         self.open_turn(encode)
 
-    def append_turn(
-        self,
-        ids: Sequence[int],
-        logprobs: Sequence[float],
-        versions: Sequence[int] | int,
-        results: Sequence[Message],
-        encode: Encoder,
-        open_next: bool = True,
-    ) -> None:
-        """One whole turn: the sampled ids, the tool messages they caused, the next turn's marker.
-
-        A turn that the sampler cut short has no end marker; the harness adds it, with mask 0, so
-        that the model is never credited with a token it did not choose.
-        """
-        self.append_sampled(ids, logprobs, versions)
+    def end_turn(self, encode: Encoder) -> None:
+        """Ends a turn that the sampler cut short: the end marker is then the harness's, mask 0, so
+        that the model is never credited with a token it did not choose."""
         end = encode(END)
-        if list(ids[-len(end) :]) != end:
+        if self.tokens[-len(end) :] != end:
             self.append_harness(end)
-        for message in results:
-            self.append_message(message, encode)
-        if open_next:
-            self.open_turn(encode)
 
     def prompt(self) -> list[int]:
         """The ids to sample after. Each prompt must extend the last one: a cache of its prefix is

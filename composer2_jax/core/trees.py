@@ -1,4 +1,4 @@
-"""Small operations on parameter trees: names, counts, digests, selection by path."""
+"""Small operations on parameter trees: names, digests, selection by path."""
 
 from __future__ import annotations
 
@@ -18,11 +18,6 @@ def named_leaves(tree: Tree) -> Iterator[tuple[str, Any]]:
         yield jax.tree_util.keystr(path, simple=True, separator="/"), leaf
 
 
-def parameter_count(tree: Tree) -> int:
-    """Number of scalars in all leaves."""
-    return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(tree))
-
-
 def digest(tree: Tree) -> str:
     """SHA-256 over names, shapes, dtypes and bytes: equal digests mean bit-equal trees."""
     sha = hashlib.sha256()
@@ -38,14 +33,6 @@ def mask_by_path(tree: Tree, predicate: Callable[[str], bool]) -> Tree:
     return jax.tree_util.tree_map_with_path(
         lambda path, _: predicate(jax.tree_util.keystr(path, simple=True, separator="/")), tree
     )
-
-
-def first_non_finite(tree: Tree) -> str | None:
-    """The path of the first leaf that holds a NaN or an infinity, or None."""
-    for name, leaf in named_leaves(tree):
-        if not np.isfinite(np.asarray(leaf, dtype=np.float32)).all():
-            return name
-    return None
 
 
 def under(path: str, prefixes: Sequence[str]) -> bool:

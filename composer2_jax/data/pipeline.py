@@ -123,11 +123,6 @@ def read_mixture(data_dir: str | Path, name: str) -> dict[str, float]:
     return mixtures[name]
 
 
-def fill_fraction(batch: Batch) -> float:
-    """The part of a batch that is not padding."""
-    return float((batch["segment_ids"] > 0).mean())
-
-
 def _packed(
     dataset: grain.IterDataset, length: int, bins: int, seed: int, shuffle: bool
 ) -> grain.IterDataset:

@@ -186,8 +186,7 @@ class RolloutDriver:
         if turn.stop == "context":
             self._stop_for_context(episode)
             return
-        if turn.stop != "stop":
-            episode.transcript.append_harness(self._stop_ids)
+        episode.transcript.end_turn(self._codec.encode)
         parsed = parse_turn(self._codec.decode(turn.tokens))
         self._act(episode, parsed.as_message() if isinstance(parsed, ParseError) else parsed)
 

@@ -32,10 +32,19 @@ def started() -> Transcript:
     return transcript
 
 
+def play(transcript: Transcript, ids, logprobs, version: int, results) -> None:
+    """One whole turn, as the rollout driver records it."""
+    transcript.append_sampled(ids, logprobs, version)
+    transcript.end_turn(encode)
+    for message in results:
+        transcript.append_message(message, encode)
+    transcript.open_turn(encode)
+
+
 def test_the_template_is_the_documented_one() -> None:
     transcript = started()
     results = [Message("tool", "one"), Message("tool", "two")]
-    transcript.append_turn(encode("<|undo_edit|><|end|>"), [-0.5, -0.25], 3, results, encode)
+    play(transcript, encode("<|undo_edit|><|end|>"), [-0.5, -0.25], 3, results)
     assert decode(transcript.tokens) == (
         "<|user|>fix it<|assistant|><|undo_edit|><|end|><|tool|>one<|tool|>two<|assistant|>"
     )
@@ -52,22 +61,22 @@ def test_the_template_is_the_documented_one() -> None:
 def test_sampled_ids_are_never_encoded_again() -> None:
     # The text "ab" has two segmentations; encoding again would merge the sampled pair into one.
     transcript = started()
-    transcript.append_turn([A, B, END], [0.0, 0.0, 0.0], 0, [], encode)
+    play(transcript, [A, B, END], [0.0, 0.0, 0.0], 0, [])
     assert len(encode("ab")) == 1
     assert [t for t, m in zip(transcript.tokens, transcript.mask, strict=True) if m] == [A, B, END]
 
 
 def test_a_cut_turn_gets_an_end_that_is_not_trained_on() -> None:
     transcript = started()
-    transcript.append_turn([A], [-1.0], 0, [Message("tool", "x")], encode, open_next=False)
-    assert decode(transcript.tokens).endswith("<|assistant|>a<|end|><|tool|>x")
+    play(transcript, [A], [-1.0], 0, [Message("tool", "x")])
+    assert decode(transcript.tokens).endswith("<|assistant|>a<|end|><|tool|>x<|assistant|>")
     assert sum(transcript.mask) == 1
 
 
 def test_each_prompt_extends_the_last_one() -> None:
     transcript = started()
     first = transcript.prompt()
-    transcript.append_turn([A, END], [0.0, 0.0], 0, [Message("tool", "x")], encode)
+    play(transcript, [A, END], [0.0, 0.0], 0, [Message("tool", "x")])
     assert transcript.prompt()[: len(first)] == first
     transcript.tokens[1] += 1
     with pytest.raises(AssertionError, match="extends"):

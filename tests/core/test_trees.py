@@ -38,10 +38,3 @@ def test_a_digest_sees_values_shapes_types_and_names() -> None:
     digests = [trees.digest(tree) for tree in (flipped, renamed, retyped, reshaped)]
     assert len({base, *digests}) == 5
     assert trees.digest({"a": np.float32(0.0)}) != trees.digest({"a": np.float32(-0.0)})
-
-
-def test_the_first_leaf_that_is_not_finite_is_named() -> None:
-    assert trees.first_non_finite(TREE) is None
-    broken = {**TREE, "mtp": {"norm": np.array([0.0, np.nan], np.float32)}}
-    assert trees.first_non_finite(broken) == "mtp/norm"
-    assert trees.parameter_count(TREE) == 9

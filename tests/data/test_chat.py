@@ -51,7 +51,12 @@ def test_training_ids_equal_those_of_a_rollout(tokenizer: Tokenizer) -> None:
         turn, results = MESSAGES[place], MESSAGES[place + 1 : place + 2]
         ids = tokenizer.encode(render_turn(turn))
         more = place < 6
-        rollout.append_turn(ids, [0.0] * len(ids), 0, results, tokenizer.encode, open_next=more)
+        rollout.append_sampled(ids, [0.0] * len(ids), 0)
+        rollout.end_turn(tokenizer.encode)
+        for message in results:
+            rollout.append_message(message, tokenizer.encode)
+        if more:
+            rollout.open_turn(tokenizer.encode)
     assert conversation_to_ids(MESSAGES, tokenizer.encode) == (rollout.tokens, rollout.mask)
 
 
