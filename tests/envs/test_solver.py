@@ -12,6 +12,7 @@ from composer2_jax.envs.fleet import EnvFleet, InfraError
 from composer2_jax.envs.solver import SolverConfig, Turn, play, script
 from composer2_jax.envs.synthesis import Pool, SynthesisConfig, repaired
 from composer2_jax.envs.task import Task
+from composer2_jax.errors import UserError
 
 
 @pytest.fixture(scope="module")
@@ -128,14 +129,25 @@ def test_the_solver_is_as_lazy_as_configured(tasks: list[Task]) -> None:
     assert 0.58 < sum(gone for *_, gone in runs) / len(runs) < 0.75
 
 
-def test_a_refused_edit_is_refused_and_not_trained_on(tasks: list[Task]) -> None:
+def test_after_a_refused_edit_the_solver_looks_again_and_only_that_is_trained_on(
+    tasks: list[Task],
+) -> None:
+    refused = 0
     for seed, task in enumerate(tasks):
-        turns, answers, _, _ = run(task, seed, SolverConfig(error_share=1.0, wrong_share=0.0))
-        edits = [
-            pair for pair in zip(turns, answers, strict=True) if "old" in pair[0].call.arguments
-        ]
-        assert [turn.trained for turn, _ in edits] == [False, True]
-        assert [answer.startswith("error") for _, answer in edits] == [True, False]
+        turns, answers, _, _ = run(task, seed, SolverConfig(error_share=0.5, wrong_share=0.0))
+        for place, (turn, answer) in enumerate(zip(turns, answers, strict=True)):
+            if turn.call.name == "edit_file":
+                assert turn.trained != answer.startswith("error")
+            if answer.startswith("error"):
+                refused += 1
+                again = turns[place + 1]
+                assert again.call.arguments == {"line": f"{task.line}|"} and again.trained
+    assert refused
+
+
+def test_nothing_but_refused_edits_is_refused_as_a_config() -> None:
+    with pytest.raises(UserError, match=r"SolverConfig\.error_share=1\.0"):
+        SolverConfig(error_share=1.0)
 
 
 def test_transcripts_come_from_the_real_environment(tasks: list[Task], fleet: EnvFleet) -> None:
