@@ -55,6 +55,7 @@ class ReinforceConfig:
     the sampler may be behind the update that a group will be trained in. Episodes are packed into
     rows of `row_lengths`, `microbatch_tokens` at a time. `mixed_groups_only` leaves out groups that
     differ in their costs alone (all solved, or none): time is then spent on what solves tasks.
+    `ratio_cap` weighs each token by its importance ratio, truncated there; None leaves it out.
     """
 
     tasks: str = "../tasks/rl.jsonl"
@@ -66,6 +67,7 @@ class ReinforceConfig:
     tokens_per_episode: int = 16
     max_staleness: int = 1
     mixed_groups_only: bool = False
+    ratio_cap: float | None = None
     max_turn_tokens: int = 24
     row_lengths: tuple[int, ...] = (256, 384)
     microbatch_tokens: int = 3072
@@ -154,7 +156,7 @@ class Learner:
     ):
         self.config, self.schedule = config, schedule
         built = make_optimizer(optimizer, schedule.num_updates)
-        self._step = make_streamed_step(model, built, make_rl_loss(model))
+        self._step = make_streamed_step(model, built, make_rl_loss(model, config.ratio_cap))
         self._manager = CheckpointManager(workdir / "checkpoints")
         fresh = init_state(restore_weights(workdir / config.init_from), built)
         self._state = self._manager.restore_latest(fresh)

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from composer2_jax.core.numerics import WeightedMetric, masked_sum
 from composer2_jax.model.config import ModelConfig
 from composer2_jax.model.transformer import Transformer, Variables
-from composer2_jax.rl.objective import policy_gradient_loss
+from composer2_jax.rl.objective import policy_gradient_loss, truncated_ratio
 from composer2_jax.train.losses import Aux, Batch, LossFn
 
 # Edges of the histogram of |log pi_train - log pi_sampler|; counts add up over microbatches, so
@@ -18,12 +18,13 @@ from composer2_jax.train.losses import Aux, Batch, LossFn
 MISMATCH_EDGES = np.concatenate([[0.0], np.logspace(-8, 2, 101)])
 
 
-def make_rl_loss(model: ModelConfig) -> LossFn:
+def make_rl_loss(model: ModelConfig, ratio_cap: float | None = None) -> LossFn:
     """Policy gradient over the sampled tokens, whose flat places are `batch["targets"]` [N].
 
     Their log-probabilities are computed there only, since most tokens of an episode are the
-    environment's. `batch["normalizer"]` [B] sums to the constant Z. The routers' selection biases
-    are left alone: no loads are returned.
+    environment's. An off-policy token's advantage is weighed by its ratio, at most `ratio_cap`
+    (None: not at all). `batch["normalizer"]` [B] sums to the constant Z. The routers' selection
+    biases are left alone: no loads are returned.
     """
     transformer = Transformer(model)
 
@@ -42,6 +43,7 @@ def make_rl_loss(model: ModelConfig) -> LossFn:
         )
         all_logprobs = jax.nn.log_softmax(output.logits, axis=-1)
         logprobs = jnp.take_along_axis(all_logprobs, tokens[:, None], axis=-1)[:, 0]
+        advantages = advantages * truncated_ratio(logprobs, sampled, ratio_cap)
         loss = policy_gradient_loss(logprobs, advantages, mask, batch["normalizer"].sum())
         frozen = jax.lax.stop_gradient(all_logprobs)
         entropy = -(jnp.exp(frozen) * frozen).sum(-1)

@@ -3,9 +3,10 @@
     A_i = R_i - mean_j R_j                              (no division by the standard deviation)
     L   = -(1/Z) sum_i sum_t m_it A_i log pi(a_it)      (Z constant: no length normalisation)
 
-No importance ratio and no clipping: off-policy drift is held by the system (fast weight sync,
-bounded staleness), as in the report. The report gives neither Z nor the place of the KL term; the
-choices here are Z = group size x groups x a constant token count, and KL as a reward.
+Off-policy drift is held by the system (fast weight sync, bounded staleness), as in the report, which
+names no importance ratio; `truncated_ratio` is for runs whose steps are large. The report gives
+neither Z nor the place of the KL term; the choices here are Z = group size x groups x a constant
+token count, and KL as a reward.
 """
 
 from __future__ import annotations
@@ -42,6 +43,21 @@ def policy_gradient_loss(
     """-(1/Z) sum m A log pi with Z constant: a token's push does not depend on its batch."""
     total = -jnp.where(mask > 0, advantages * logprobs, 0.0).sum()
     return WeightedMetric(total, jnp.asarray(normalizer, jnp.float32))
+
+
+def truncated_ratio(
+    logprobs: Float[Array, "*tokens"],
+    sampler_logprobs: Float[Array, "*tokens"],
+    cap: float | None,
+) -> Float[Array, "*tokens"]:
+    """min(pi / mu, cap), without gradient: how much a token of an older policy mu still counts.
+
+    Without it a token that has become unlikely since it was sampled goes on being pushed down with
+    full force, and other logits with it. None: every token counts fully.
+    """
+    if cap is None:
+        return jnp.ones_like(logprobs)
+    return jnp.minimum(jnp.exp(jax.lax.stop_gradient(logprobs) - sampler_logprobs), cap)
 
 
 def k1(log_ratio: Float[Array, "..."]) -> Float[Array, "..."]:

@@ -126,6 +126,22 @@ def test_updates_train_in_schedule_order_whatever_the_order_of_arrival(workdir: 
     assert {line["reward_mean"] for line in lines} == {0.5}
 
 
+@pytest.mark.parametrize(("mixed_only", "expected"), [(False, [1, 1]), (True, [1, 0])])
+def test_groups_that_differ_in_costs_alone_may_be_left_out(
+    workdir: Path, mixed_only: bool, expected: list[int]
+) -> None:
+    learner = opened(workdir, prompts=2, mixed_groups_only=mixed_only)
+    unsolved = marked(1)
+    alike = [
+        type(member)(**{**vars(member), "components": {"correct": 0.0, "length": member.reward}})
+        for member in unsolved.members
+    ]
+    result = learner.run(FakeActor(marked(0), Group(1, unsolved.task_id, tuple(alike))))
+    learner.close()
+    assert result["updates"] == 1 and trained(learner)[:2] == expected
+    assert logged(workdir)[0]["mixed_groups"] == 0.5
+
+
 def test_the_actors_error_ends_the_run(workdir: Path) -> None:
     learner = opened(workdir)
     with pytest.raises(RuntimeError, match="a bug"):
