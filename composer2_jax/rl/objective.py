@@ -3,10 +3,10 @@
     A_i = R_i - mean_j R_j                              (no division by the standard deviation)
     L   = -(1/Z) sum_i sum_t m_it A_i log pi(a_it)      (Z constant: no length normalisation)
 
-Off-policy drift is held by the system (fast weight sync, bounded staleness), as in the report, which
-names no importance ratio; `truncated_ratio` is for runs whose steps are large. The report gives
-neither Z nor the place of the KL term; the choices here are Z = group size x groups x a constant
-token count, and KL as a reward.
+Off-policy drift is held by the system (fast weight sync, bounded staleness), as in the report,
+which names no importance ratio; `truncated_ratio` is for runs whose steps are large. The report
+gives neither Z nor the place of the KL term; the choices here are Z = group size x groups x a
+constant token count, and KL as a reward.
 """
 
 from __future__ import annotations
