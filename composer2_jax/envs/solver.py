@@ -16,7 +16,6 @@ from composer2_jax.envs.fleet import EnvFleet, InfraError
 from composer2_jax.envs.mutation import Mutation, edit_fragment, mutations_on_line
 from composer2_jax.envs.synthesis import fault_of
 from composer2_jax.envs.task import Task
-from composer2_jax.errors import UserError
 
 TRIES = 3
 
@@ -30,7 +29,8 @@ class SolverConfig:
     same_line_share: a wrong edit is on the right line.
     test_share: tests are run after an edit.
     retry_share: a failed test leads to an undo and another edit, else to the end.
-    error_share: an edit is one that the tool refuses; the solver then looks again.
+    error_share: an edit is preceded by one that the tool refuses; if the line was a wrong one, the
+        solver goes on to another.
     train_wrong_views: also train on looking at a wrong line.
     graded_share: episodes whose hidden tests are run; the others end with `finish` untold, and
         their reward is whether the right line stands. How often the two disagree is counted.
@@ -44,13 +44,6 @@ class SolverConfig:
     error_share: float = 0.0
     train_wrong_views: bool = False
     graded_share: float = 0.1
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.error_share < 1.0:
-            raise UserError(
-                f"SolverConfig.error_share={self.error_share} must be at least 0 and below 1: "
-                f"with nothing but refused edits an episode has no end"
-            )
 
 
 @dataclass(frozen=True)
@@ -101,12 +94,13 @@ def script(task: Task, rng: random.Random, config: SolverConfig) -> Script:
         if len(tried) < config.max_wrong and rng.random() < config.wrong_share:
             edit = _wrong_edit(fault, tried, rng, config) or repair
         right = edit is repair
+        tried |= set() if right else {(edit.line, edit.faulty_line)}
         learn_view = edit.line == fault.line or config.train_wrong_views
         yield Turn(_call("read_file", line=f"{edit.line}|"), learn_view)
         if rng.random() < config.error_share:
             yield Turn(_refused_edit(edit), False)
-            continue  # looks again, perhaps at another line
-        tried |= set() if right else {(edit.line, edit.faulty_line)}
+            if not right:
+                continue
         old, new = edit_fragment(edit.fixed_line, edit.faulty_line)
         yield Turn(_call("edit_file", old=old, new=new), right)
         if rng.random() >= config.test_share:

@@ -67,7 +67,18 @@ def test_an_edit_applies_within_the_lines_last_read() -> None:
         assert state.workspace.read("f.py") == b"x\ny\nz\nx\n"
         # The focus has grown with the edit: both new lines are in it, their neighbours are not.
         assert use(state, "edit_file", old="z", new="w") == "ok"
-        assert use(state, "edit_file", old="x", new="w") == "error: old not found"
+        # A refused edit of few lines is answered with them.
+        refused = use(state, "edit_file", old="x", new="w")
+        assert refused == "error: old not found\n2|y\n3|w"
+
+
+def test_a_refused_edit_of_many_lines_is_not_answered_with_them() -> None:
+    with state_of({"f.py": b"a\nb\nc\nd\n"}) as state:
+        for lines, shown in ((None, ""), ("1|-4|", ""), ("2|-3|", "\n2|b\n3|c")):
+            arguments = {"line": lines} if lines else {}
+            use(state, "read_file", path="f.py", **arguments)
+            answer = use(state, "edit_file", old="x", new="w")
+            assert answer == f"error: old not found{shown}"
 
 
 def test_mode_and_links_survive_an_edit() -> None:

@@ -13,6 +13,7 @@ from composer2_jax.agent.tool_schemas import parse_lines
 from composer2_jax.envs.tools.state import Edit, Focus, State, ToolError
 
 LINE_END = rb"\r?\n"
+REMINDER_LINES = 3
 
 
 def read_file(state: State, arguments: Mapping[str, str]) -> str:
@@ -38,11 +39,18 @@ def list_dir(state: State, arguments: Mapping[str, str]) -> str:
 
 
 def edit_file(state: State, arguments: Mapping[str, str]) -> str:
-    """Replaces `old`, which must occur exactly once in the focused lines, by `new`."""
+    """Replaces `old`, which must occur exactly once in the focused lines, by `new`.
+
+    A refused edit of one or a few lines is answered with those lines, so that nobody has to spend
+    a turn on looking again.
+    """
     focus = state.focused(arguments.get("path", ""))
     before = _read_text(state, focus.path)
     start, end = _span(before, focus)
-    changed = replace_once(before[start:end], arguments["old"], arguments["new"])
+    try:
+        changed = replace_once(before[start:end], arguments["old"], arguments["new"])
+    except ToolError as error:
+        raise ToolError(f"{error}{_reminder(before[start:end], focus)}") from None
     after = before[:start] + changed + before[end:]
     state.workspace.write(focus.path, after)
     state.edits.append(Edit(focus.path, before, after, focus))
@@ -89,6 +97,13 @@ def replace_once(data: bytes, old: str, new: str) -> bytes:
     text = new[before : len(new) - after].encode("utf-8", "surrogateescape")
     text = text.replace(b"\n", _line_end(match[1] + match[2] + match[3], data))
     return data[: match.start(2)] + text + data[match.end(2) :]
+
+
+def _reminder(data: bytes, focus: Focus) -> str:
+    """The focused lines, numbered, if they are few."""
+    if not 0 < focus.last - focus.first + 1 <= REMINDER_LINES or not focus.last:
+        return ""
+    return "\n" + number_lines(data.decode(errors="replace"), focus.first)
 
 
 def _common(first: str, second: str) -> int:
