@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from composer2_jax.files import write_atomic
+from composer2_jax.files import write_json
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
     arguments = parser.parse_args()
     reports = {seed: run(arguments.workdir / f"seed{seed}", seed) for seed in arguments.seeds}
     if arguments.json:
-        write_atomic(arguments.json, json.dumps(reports, indent=2) + "\n")
+        write_json(arguments.json, reports)
     finished = {seed: report for seed, report in reports.items() if report}
     print("\n".join(table(finished)))
     missed = [seed for seed in arguments.seeds if not holds(reports[seed])]
