@@ -33,8 +33,13 @@ from composer2_jax.files import write_atomic, write_json
 
 Verb = Callable[..., dict[str, Any] | None]
 
-# glibc's malloc.h: M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX, M_ARENA_MAX.
-_MALLOC_OPTIONS = {-1: 2**31 - 1, -2: 64 << 20, -4: 0, -8: 1}
+# Of glibc's malloc.h. One arena, since the heaps of others are too small for XLA's buffers.
+_MALLOC_OPTIONS = {
+    -1: 2**31 - 1,  # M_TRIM_THRESHOLD: give nothing back before so many bytes are free
+    -2: 64 << 20,  # M_TOP_PAD: grow by this at least
+    -4: 0,  # M_MMAP_MAX: no mapping of its own for a large buffer
+    -8: 1,  # M_ARENA_MAX
+}
 
 _GIN_FILE = flags.DEFINE_multi_string("gin_file", [], "gin files, later ones win")
 _WORKDIR = flags.DEFINE_string("workdir", None, "directory of this run")
@@ -119,7 +124,8 @@ def _forget_start(workdir: Path) -> None:
 
 
 def prepare_process(workdir: Path) -> None:
-    """Points jax at a compile cache shared by sibling runs; ties this process to its parent."""
+    """Points jax at a compile cache shared by sibling runs, ties this process to its parent, and
+    sets malloc up for XLA."""
     cache = os.environ.setdefault(
         "JAX_COMPILATION_CACHE_DIR", str(workdir.parent.resolve() / "compile_cache")
     )
@@ -241,7 +247,11 @@ def _gin_errors(fn: Verb, verb: str, source: str) -> Iterator[None]:
         problem = _first_line(error).rstrip(".")
         if unset := re.match(r"No bindings specified for '(.+)/gin\.macro'", problem):
             problem = f"macro {unset[1]!r} is used but has no value"
-        hint = _nearest(name, _known_names(fn, verb)) if name else ""
+        known = _known_names(fn, verb)
+        hint = _nearest(name, known) if name else ""
+        if problem.startswith("No configurable matching") and name in known:
+            owner = name.partition(".")[0]
+            hint = f"; {name!r} exists, but this run's gin files do not refer to @{owner}()"
         raise UserError(f"{place}: {problem}{hint}") from error
 
 
@@ -266,8 +276,7 @@ def _nearest(name: str, known: set[str]) -> str:
     tail = ".".join(name.rpartition("/")[2].split(".")[-2:])
     match = difflib.get_close_matches(tail, sorted(known), 1, 0.5)
     if match == [tail]:
-        owner = tail.partition(".")[0]
-        return f"; {tail!r} exists, but this run's gin files do not refer to @{owner}()"
+        return ""  # the name is right: something else is wrong
     return f"; the nearest known name is {match[0]!r}" if match else ""
 
 

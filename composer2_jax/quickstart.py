@@ -19,8 +19,8 @@ from typing import Any
 
 from composer2_jax import cli, files, rundir, stages
 from composer2_jax.errors import UserError
-from composer2_jax.evals.in_short import summary
 from composer2_jax.evals.report import write_report
+from composer2_jax.evals.terminal import result_text
 
 # Runs lie in the clone; an installed package has none, and uses the current directory.
 RUNS = (cli.CLONE if cli.GIN_ROOT == cli.CLONE else Path.cwd()) / "runs"
@@ -70,19 +70,20 @@ def quickstart(options: argparse.Namespace, overrides: Sequence[str]) -> int:
     with rundir.locked(workdir):
         state = _state(workdir, options, chosen)
         if all(stage.done() for stage in chosen) and _report_is_newer(workdir, chosen):
-            print(summary(workdir, files.read_json(workdir / "report.json")))
+            print(result_text(workdir, files.read_json(workdir / "report.json")))
             return 0
         _check_disk(workdir, asked.disk_gigabytes * 1e9)
         files.write_json(workdir / "quickstart.json", state)
         with rundir.Meter(workdir / "wall.json") as meter:
-            code = _run_all(chosen, options.seed)
+            code = _run_all(chosen, state)
         if code == 0:
             files.write_json(workdir / "quickstart.json", {**state, **meter.summary()})
-            print(summary(workdir, write_report(workdir)))
+            print(result_text(workdir, write_report(workdir)))
         return code
 
 
-def _run_all(chosen: Sequence[stages.Stage], seed: int) -> int:
+def _run_all(chosen: Sequence[stages.Stage], state: dict[str, Any]) -> int:
+    """Runs what is not done, and notes in `state` and on disk the config that each stage had."""
     for number, stage in enumerate(chosen):
         if stage.done():
             continue
@@ -91,7 +92,9 @@ def _run_all(chosen: Sequence[stages.Stage], seed: int) -> int:
             f"stage {number + 1}/{len(chosen)} {stage.name} ({stage.verb}): about "
             f"{stages.in_words(left.stage)}; whole run: about {stages.in_words(left.run)} left"
         )
-        result = stages.run_stage(stage, seed, cli.PARENT_VARIABLE)
+        state["configs"][stage.name] = stages.config_digests(chosen, cli.GIN_ROOT)[stage.name]
+        files.write_json(stage.workdir.parent / "quickstart.json", state)
+        result = stages.run_stage(stage, state["seed"], cli.PARENT_VARIABLE)
         if result.code == 130:
             raise KeyboardInterrupt
         if result.code or not stage.done():
@@ -115,18 +118,24 @@ def _state(
                 f"--workdir={workdir} was made with --{name}={old[name]}, this run has "
                 f"--{name}={value}: use another --workdir, or delete this one"
             )
-    configs = {stage.name: stage.config_digest(cli.GIN_ROOT) for stage in chosen}
-    known = old.get("configs", {})
+    configs: dict[str, str] = old.get("configs", {})
+    now = stages.config_digests(chosen, cli.GIN_ROOT)
     for stage in chosen:
-        if stage.done() and known.get(stage.name, configs[stage.name]) != configs[stage.name]:
-            raise UserError(
-                f"{stage.workdir} was made with another {stage.gin_file.name} than the one here: "
-                f"use another --workdir, or delete the directories of this stage and those after it"
-            )
+        if not stage.done() or configs.get(stage.name) == now[stage.name]:
+            continue
+        if stage.name not in configs:
+            _say(f"{stage.workdir} was made outside of this quickstart and is taken as it is")
+            configs[stage.name] = now[stage.name]
+            continue
+        raise UserError(
+            f"{stage.workdir} was made with another config ({stage.gin_file.name} or that of a "
+            f"stage before it) than the one here: use another --workdir, or delete the "
+            f"directories of this stage and those after it"
+        )
     setup = float(os.environ.get(SETUP_VARIABLE, 0.0))
     return {
         **new,
-        "configs": known | configs,
+        "configs": configs,
         "setup_seconds": float(old.get("setup_seconds", 0.0)) + setup,
     }
 

@@ -5,7 +5,7 @@
     DIR/wall.json    seconds and peak memory so far, kept over restarts
     DIR/done.json    the verb's metrics; its presence means that the run is complete
 
-Standard library only. Imported by `cli.py` and `quickstart.py`.
+The standard library, `errors` and `files` only. Imported by `cli.py` and `quickstart.py`.
 """
 
 import contextlib
@@ -159,7 +159,8 @@ class Meter:
 
     def _save(self) -> None:
         with contextlib.suppress(OSError):  # the run itself will meet a full disk and say so
-            write_json(self._path, self.summary())
+            if self._path.parent.is_dir():  # it may have been deleted meanwhile
+                write_json(self._path, self.summary())
 
 
 def process_age() -> float:

@@ -1,6 +1,7 @@
 """Runs verbs one after another as child processes, and says honestly how long that will take.
 
-Used by `quickstart.py`; nothing else imports it. Standard library only: the children load jax.
+Used by `quickstart.py`; nothing else imports it. The standard library and `files` only: the
+children load jax.
 """
 
 import hashlib
@@ -35,14 +36,23 @@ class Stage:
     def done(self) -> bool:
         return (self.workdir / "done.json").exists()
 
-    def config_digest(self, root: Path) -> str:
-        """Of what its gin file and those that it includes (paths from `root`) say, bar comments."""
-        return hashlib.sha256("\n".join(_statements(self.gin_file, root)).encode()).hexdigest()
-
     def seconds(self) -> float:
         """Seconds spent on it so far, over all restarts."""
         cost = read_json(self.workdir / "done.json") or read_json(self.workdir / "wall.json")
         return float(cost.get("wall_seconds", 0.0))
+
+
+def config_digests(stages: Sequence[Stage], root: Path) -> dict[str, str]:
+    """By stage, a digest of what its gin file and those of the stages before it say, bar comments.
+
+    Includes are read from `root`. A stage starts from what the earlier ones made, so a change of
+    one is a change of all after it.
+    """
+    sha, found = hashlib.sha256(), {}
+    for stage in stages:
+        sha.update("\n".join([stage.name, *_statements(stage.gin_file, root)]).encode())
+        found[stage.name] = sha.hexdigest()
+    return found
 
 
 def _statements(gin_file: Path, root: Path) -> Iterator[str]:

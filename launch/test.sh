@@ -3,7 +3,7 @@
 #
 #   bash launch/test.sh                        # everything, as CI does
 #   bash launch/test.sh tests/test_cli.py      # the checks and one file
-#   bash launch/test.sh -m long                # what takes minutes and CI leaves out
+#   bash launch/test.sh -m long -n 0           # what takes minutes and CI leaves out
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 set_up data,test

@@ -31,17 +31,17 @@ MAY_IMPORT = {
     "agent": {"errors"},
     "envs": {"errors", "files", "agent"},
     "core": {"errors"},
-    "data": {"core", "rundir", *LEAVES},
+    "data": {"core", *LEAVES},
     "model": {"core", "errors"},
     "optim": {*MODEL_SIDE, "errors"},
     "weights": {*MODEL_SIDE, "errors"},
-    "checkpoint": {*MODEL_SIDE, "errors", "rundir"},
-    "train": {*MODEL_SIDE, "optim", "weights", "checkpoint", "data", "rundir", *LEAVES},
+    "checkpoint": {*MODEL_SIDE, "errors"},
+    "train": {*MODEL_SIDE, "optim", "weights", "checkpoint", "data", *LEAVES},
     # Trainer and sampler share model, core and the messages in weights, nothing else.
     "sampler": {*MODEL_SIDE, "weights", *LEAVES},
-    "rl": {*LIBRARY, "rundir", *LEAVES},
-    "evals": {*LIBRARY, "rundir", *LEAVES},
-    **{verb: {*LIBRARY, "cli", "rl", "evals", "rundir", *LEAVES} for verb in VERBS},
+    "rl": {*LIBRARY, *LEAVES},
+    "evals": {*LIBRARY, *LEAVES},
+    **{verb: {*LIBRARY, "cli", "rl", "evals", *LEAVES} for verb in VERBS},
     "quickstart": {"cli", "errors", "evals", "files", "rundir", "stages"},
 }
 # Only these may import a distribution that is dear or that must stay in one place.

@@ -173,6 +173,12 @@ def test_an_override_of_what_the_gin_files_do_not_refer_to_says_so(fit, library)
     assert not library.calls
 
 
+def test_a_bad_value_of_a_known_name_is_not_blamed_on_the_name(fit, library):
+    code, lines = fit("--gin.clilib.Optimizer.rate=@typo()")
+    assert code == 2 and "typo" in lines[0]
+    assert "do not refer" not in lines[0] and "nearest" not in lines[0]
+
+
 @pytest.mark.parametrize(
     ("override", "nearest"),
     [

@@ -170,9 +170,31 @@ def test_a_finished_stage_of_another_config_is_refused_and_a_comment_is_no_confi
     assert (code, len(lines)) == (2, 1)
     assert str(folder / "run/a") in lines[0] and "a.gin" in lines[0]
     assert (folder / "run/quickstart.json").read_bytes() == before
+    # What was made from the old one is not kept beside the new one.
     shutil.rmtree(folder / "run/a")
+    code, _, lines = run()
+    assert (code, len(lines)) == (2, 1) and str(folder / "run/b") in lines[0]
+    shutil.rmtree(folder / "run/b")
     assert run()[0] == 0
-    assert len(starts(folder, "a")) == 1
+    assert len(starts(folder, "a")) == len(starts(folder, "b")) == 1
+
+
+def test_a_config_changed_while_an_earlier_stage_runs_is_the_one_that_counts(run, folder):
+    write_stage(folder / "gin", "a", "fail")
+    assert run()[0] == 1
+    text = (folder / "gin/b.gin").read_text()
+    (folder / "gin/b.gin").write_text(text.replace("'ok'", "'fine'"))
+    assert run()[0] == 0
+    assert run() == (0, run()[1], [])
+
+
+def test_a_stage_made_by_hand_is_taken_and_said(run, folder):
+    run()
+    state = json.loads((folder / "run/quickstart.json").read_text())
+    del state["configs"]["b"]
+    (folder / "run/quickstart.json").write_text(json.dumps(state))
+    code, _, lines = run()
+    assert code == 0 and len(lines) == 1 and "outside of this quickstart" in lines[0]
 
 
 def test_a_stage_without_a_gin_file_is_named_before_anything_is_written(run, folder):
@@ -314,26 +336,3 @@ def test_every_stage_of_the_quickstart_has_its_verb_and_its_gin_file(tmp_path):
     ]
     for stage in chosen:
         assert importlib.util.find_spec(f"composer2_jax.{stage.verb}"), stage
-
-
-def test_the_summary_shows_before_and_after(tmp_path):
-    report = {
-        "sft": {"pass_rate": 0.2, "interval": [0.15, 0.25], "best_of_4": 0.4, "turns": 8.0},
-        "rl": {"pass_rate": 0.5, "interval": [0.45, 0.55], "best_of_4": 0.6, "turns": 6.0},
-        "control": None,
-        "total_seconds": 900.0,
-        "peak_rss_bytes": 2 << 30,
-        "perplexity_before": 900.0,
-        "perplexity_after": 12.5,
-        "mtp_acceptance": 0.61,
-    }
-    text = quickstart.summary(tmp_path, report)
-    for words in [
-        "20.0% [15.0, 25.0]",
-        "50.0% [45.0, 55.0]",
-        "900.00 before, 12.50 after",
-        "61.0%",
-        "15 min 00 s in all, 2.00 GiB",
-    ]:
-        assert words in text
-    assert "control" not in text

@@ -61,12 +61,13 @@ def repair_documents(
         if not faults:
             counts["repair_without_mutation"] += 1
             continue
-        for source, repairs in reversed(faults):
+        for shortened, (source, repairs) in enumerate(reversed(faults)):
             messages = _opening(function.name, source)
             for number, (faulty, right) in rng.sample(sorted(repairs.items()), len(repairs)):
                 messages += [*_view(number, faulty), *_edit(faulty, right)]
             if _length(messages, encode) <= max_tokens:
                 yield {"messages": [message.to_dict() for message in messages]}
+                counts["repair_shortened"] += shortened > 0
                 break
         else:
             counts["repair_too_long"] += 1

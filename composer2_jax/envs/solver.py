@@ -29,8 +29,8 @@ class SolverConfig:
     same_line_share: a wrong edit is on the right line.
     test_share: tests are run after an edit.
     retry_share: a failed test leads to an undo and another edit, else to the end.
-    error_share: an edit is preceded by one that the tool refuses; if the line was a wrong one, the
-        solver goes on to another.
+    error_share: an edit is preceded by one that the tool refuses; if it was a wrong one at that,
+        the solver looks for another.
     train_wrong_views: also train on looking at a wrong line.
     graded_share: episodes whose hidden tests are run; the others end with `finish` untold, and
         their reward is whether the right line stands. How often the two disagree is counted.

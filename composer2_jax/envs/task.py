@@ -2,7 +2,8 @@
 
 Only `files`, `prompt` and `test_command` ever reach the agent. The hidden calls enter a grading
 sandbox after the agent is done; the expected answers and the right line never enter any sandbox.
-Imported by task makers, the solver, the rollout and the evaluation; imports the standard library.
+Imported by task makers, the solver, the rollout and the evaluation; imports
+the standard library, `errors` and `files`.
 """
 
 import dataclasses

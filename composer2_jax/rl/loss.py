@@ -22,9 +22,9 @@ def make_rl_loss(model: ModelConfig, ratio_cap: float | None = None) -> LossFn:
     """Policy gradient over the sampled tokens, whose flat places are `batch["targets"]` [N].
 
     Their log-probabilities are computed there only, since most tokens of an episode are the
-    environment's. An off-policy token's advantage is weighed by its ratio, at most `ratio_cap`
-    (None: not at all). `batch["normalizer"]` [B] sums to the constant Z. The routers' selection
-    biases are left alone: no loads are returned.
+    environment's. Each advantage is weighed by its token's importance ratio, at most
+    `ratio_cap` (None: not at all), whose mean is logged. `batch["normalizer"]` [B] sums to the
+    constant Z. The routers' selection biases are left alone: no loads are returned.
     """
     transformer = Transformer(model)
 
@@ -43,13 +43,14 @@ def make_rl_loss(model: ModelConfig, ratio_cap: float | None = None) -> LossFn:
         )
         all_logprobs = jax.nn.log_softmax(output.logits, axis=-1)
         logprobs = jnp.take_along_axis(all_logprobs, tokens[:, None], axis=-1)[:, 0]
-        advantages = advantages * truncated_ratio(logprobs, sampled, ratio_cap)
-        loss = policy_gradient_loss(logprobs, advantages, mask, batch["normalizer"].sum())
+        ratios = truncated_ratio(logprobs, sampled, ratio_cap)
+        loss = policy_gradient_loss(logprobs, advantages * ratios, mask, batch["normalizer"].sum())
         frozen = jax.lax.stop_gradient(all_logprobs)
         entropy = -(jnp.exp(frozen) * frozen).sum(-1)
         gap = jnp.abs(jax.lax.stop_gradient(logprobs) - sampled)
         metrics = {
             "loss": loss,
+            "ratio_mean": WeightedMetric(*masked_sum(ratios, mask)),
             "entropy": WeightedMetric(*masked_sum(entropy, mask)),
             "mismatch_mean": WeightedMetric(*masked_sum(gap, mask)),
             "mismatch_histogram": WeightedMetric(_histogram(gap, mask), mask.sum()),

@@ -3,6 +3,8 @@
     A_i = R_i - mean_j R_j                              (no division by the standard deviation)
     L   = -(1/Z) sum_i sum_t m_it A_i log pi(a_it)      (Z constant: no length normalisation)
 
+    (with a ratio cap, A_i is weighed by min(pi / mu, cap) of the token)
+
 Off-policy drift is held by the system (fast weight sync, bounded staleness), as in the report,
 which names no importance ratio; `truncated_ratio` is for runs whose steps are large. The report
 gives neither Z nor the place of the KL term; the choices here are Z = group size x groups x a

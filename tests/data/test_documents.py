@@ -78,15 +78,14 @@ def test_a_repair_document_mends_every_fault_where_it_looks(tokenizer: Tokenizer
 
 
 def test_a_repair_document_has_the_faults_there_is_room_for(tokenizer: Tokenizer) -> None:
-    whole = next(
-        made[0]
-        for made in (make(documents.repair_documents, tokenizer, seed)[0] for seed in range(10))
-        if len(made[0]["messages"]) > 7
-    )
-    full = documents.document_length(whole, tokenizer.encode)
-    for seed in range(10):
-        for document in make(documents.repair_documents, tokenizer, seed, budget=full - 1)[0]:
-            assert documents.document_length(document, tokenizer.encode) < full
+    wholes = {seed: make(documents.repair_documents, tokenizer, seed)[0][0] for seed in range(10)}
+    several = {seed: whole for seed, whole in wholes.items() if len(whole["messages"]) > 7}
+    assert several
+    for seed, whole in several.items():
+        full = documents.document_length(whole, tokenizer.encode)
+        ((shorter,), counts) = make(documents.repair_documents, tokenizer, seed, budget=full - 1)
+        assert 7 <= len(shorter["messages"]) < len(whole["messages"])
+        assert counts == {"repair_shortened": 1}
 
 
 def test_what_offers_no_fault_or_no_room_is_counted(tokenizer: Tokenizer) -> None:

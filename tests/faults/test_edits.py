@@ -73,8 +73,8 @@ def test_an_edit_applies_within_the_lines_last_read() -> None:
 
 
 def test_a_refused_edit_of_many_lines_is_not_answered_with_them() -> None:
-    with state_of({"f.py": b"a\nb\nc\nd\n"}) as state:
-        for lines, shown in ((None, ""), ("1|-4|", ""), ("2|-3|", "\n2|b\n3|c")):
+    with state_of({"f.py": b"\xef\xbb\xbfa\nb\nc\nd\n"}) as state:
+        for lines, shown in ((None, ""), ("1|-4|", ""), ("2|-3|", "\n2|b\n3|c"), ("1|", "\n1|a")):
             arguments = {"line": lines} if lines else {}
             use(state, "read_file", path="f.py", **arguments)
             answer = use(state, "edit_file", old="x", new="w")

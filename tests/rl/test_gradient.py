@@ -38,14 +38,14 @@ KEEPER = Optimizer(OptimizerConfig(), optax.trace(0.0), lambda step: jnp.zeros((
 
 
 @functools.cache
-def compiled() -> Any:
-    return make_streamed_step(MODEL, KEEPER, make_rl_loss(MODEL))
+def compiled(ratio_cap: float | None = None) -> Any:
+    return make_streamed_step(MODEL, KEEPER, make_rl_loss(MODEL, ratio_cap))
 
 
-def update(pieces: Sequence[Batch], weights: Variables | None = None) -> Update:
+def update(pieces: Sequence[Batch], weights: Variables | None = None, step: Any = None) -> Update:
     # The step reuses the state's memory, so it gets a copy.
     state = init_state(jax.tree.map(jnp.copy, weights or variables()), KEEPER)
-    state, metrics = compiled()(state, pieces)
+    state, metrics = (step or compiled())(state, pieces)
     leaves = [np.asarray(leaf).ravel() for leaf in jax.tree.leaves(state.opt_state.trace)]
     return Update(np.concatenate(leaves), metrics, int(state.step))
 
@@ -110,6 +110,19 @@ def test_the_gradient_is_that_of_the_loss() -> None:
         values.append(float(update(each_alone(MEMBERS), weights).metrics["objective"]))
     slope = (values[0] - values[1]) / (2 * size)
     assert slope == pytest.approx(float(flat @ reference().gradient), rel=0.02)
+
+
+def test_each_token_is_weighed_by_its_truncated_ratio() -> None:
+    """The sampler had half the probability of every token (ratio 2, cut to 1.5), then twice."""
+    for shift, ratio in ((0.5, 1.5), (2.0, 0.5)):
+        members = []
+        for member, advantage in MEMBERS:
+            logprobs = training_logprobs(member.tokens) + np.log(shift)
+            shifted = {**vars(member), "logprobs": tuple(float(x) for x in logprobs)}
+            members.append((Trajectory(**shifted), advantage))
+        found = update(each_alone(members), step=compiled(1.5))
+        assert distance(found.gradient, ratio * reference().gradient) < 1e-4
+        assert float(found.metrics["ratio_mean"]) == pytest.approx(ratio, rel=1e-4)
 
 
 def test_the_constant_makes_gradients_add_up() -> None:

@@ -142,6 +142,15 @@ def test_groups_that_differ_in_costs_alone_may_be_left_out(
     assert logged(workdir)[0]["mixed_groups"] == 0.5
 
 
+def test_the_loss_has_the_cap_that_the_config_names(
+    workdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caps = []
+    monkeypatch.setattr(module, "make_rl_loss", lambda model, cap: caps.append(cap))
+    opened(workdir, ratio_cap=0.75).close()
+    assert caps == [0.75]
+
+
 def test_the_actors_error_ends_the_run(workdir: Path) -> None:
     learner = opened(workdir)
     with pytest.raises(RuntimeError, match="a bug"):

@@ -41,8 +41,8 @@ def list_dir(state: State, arguments: Mapping[str, str]) -> str:
 def edit_file(state: State, arguments: Mapping[str, str]) -> str:
     """Replaces `old`, which must occur exactly once in the focused lines, by `new`.
 
-    A refused edit of one or a few lines is answered with those lines, so that nobody has to spend
-    a turn on looking again.
+    Where few lines are focused, a refused edit is answered with them, so that nobody has to spend a
+    turn on looking again.
     """
     focus = state.focused(arguments.get("path", ""))
     before = _read_text(state, focus.path)
@@ -101,9 +101,10 @@ def replace_once(data: bytes, old: str, new: str) -> bytes:
 
 def _reminder(data: bytes, focus: Focus) -> str:
     """The focused lines, numbered, if they are few."""
-    if not 0 < focus.last - focus.first + 1 <= REMINDER_LINES or not focus.last:
+    if not focus.last or focus.last - focus.first >= REMINDER_LINES:
         return ""
-    return "\n" + number_lines(data.decode(errors="replace"), focus.first)
+    shown = data.decode(errors="replace").removeprefix("\ufeff")
+    return "\n" + number_lines(shown, focus.first)
 
 
 def _common(first: str, second: str) -> int:

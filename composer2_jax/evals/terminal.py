@@ -18,7 +18,7 @@ ROWS: tuple[tuple[str, Callable[[Evaluation], str]], ...] = (
 )
 
 
-def summary(workdir: Path, report: Mapping[str, Any]) -> str:
+def result_text(workdir: Path, report: Mapping[str, Any]) -> str:
     """One column an evaluation, then what the whole run reached and cost."""
     columns = [("after SFT", report.get("sft") or {}), ("after RL", report.get("rl") or {})]
     if report.get("control"):
