@@ -88,12 +88,11 @@ class Transcript:
             self.append_message(message, encode)
         self.open_turn(encode)
 
-    def end_turn(self, encode: Encoder) -> None:
+    def end_cut_turn(self, encode: Encoder) -> None:
         """Ends a turn that the sampler cut short: the end marker is then the harness's, mask 0, so
-        that the model is never credited with a token it did not choose."""
-        end = encode(END)
-        if self.tokens[-len(end) :] != end:
-            self.append_harness(end)
+        that the model is never credited with a token it did not choose. Whether a turn was cut is
+        the sampler's to say: more than one token may end a turn."""
+        self.append_harness(encode(END))
 
     def prompt(self) -> list[int]:
         """The ids to sample after. Each prompt must extend the last one: a cache of its prefix is

@@ -186,7 +186,8 @@ class RolloutDriver:
         if turn.stop == "context":
             self._stop_for_context(episode)
             return
-        episode.transcript.end_turn(self._codec.encode)
+        if turn.stop != "stop":
+            episode.transcript.end_cut_turn(self._codec.encode)
         parsed = parse_turn(self._codec.decode(turn.tokens))
         self._act(episode, parsed.as_message() if isinstance(parsed, ParseError) else parsed)
 

@@ -35,7 +35,8 @@ def started() -> Transcript:
 def play(transcript: Transcript, ids, logprobs, version: int, results) -> None:
     """One whole turn, as the rollout driver records it."""
     transcript.append_sampled(ids, logprobs, version)
-    transcript.end_turn(encode)
+    if ids[-1] != END:
+        transcript.end_cut_turn(encode)
     for message in results:
         transcript.append_message(message, encode)
     transcript.open_turn(encode)

@@ -52,7 +52,6 @@ def test_training_ids_equal_those_of_a_rollout(tokenizer: Tokenizer) -> None:
         ids = tokenizer.encode(render_turn(turn))
         more = place < 6
         rollout.append_sampled(ids, [0.0] * len(ids), 0)
-        rollout.end_turn(tokenizer.encode)
         for message in results:
             rollout.append_message(message, tokenizer.encode)
         if more:
