@@ -2,6 +2,7 @@
 
     quote   a numbered function, then its lines read again in random order: looking a line up
     repair  a numbered function with some faults, then the turns that view and mend each faulty line
+            and now and then look at a sound one and go on
     plain   functions, numbered or not, and whole files: code itself
 
 Quote and repair documents are conversations in the very layout in which the agent works. A document
@@ -19,13 +20,15 @@ from composer2_jax.agent.messages import Message, ToolCall
 from composer2_jax.agent.transcript import Encoder
 from composer2_jax.data.chat import conversation_to_ids
 from composer2_jax.data.sources import Function, Sources
-from composer2_jax.envs.mutation import edit_fragment, mutate
+from composer2_jax.envs.mutation import edit_fragment, fragile_lines, mutate
 
 Document = dict[str, Any]
 Maker = Callable[[Sources, int, int, Encoder, Counter[str]], Iterator[Document]]
+Repairs = dict[int, tuple[str, str]]  # line number -> its faulty and its right text
 
 MIN_QUOTES = 3
 MAX_FAULTS = 3
+SOUND_SHARE = 0.5
 
 
 def quote_documents(
@@ -54,17 +57,21 @@ def quote_documents(
 def repair_documents(
     sources: Sources, seed: int, max_tokens: int, encode: Encoder, counts: Counter[str]
 ) -> Iterator[Document]:
-    """Each function with up to `MAX_FAULTS` faults: view a faulty line, mend it, view the next."""
+    """Each function with up to `MAX_FAULTS` faults: view a faulty line, mend it, view the next.
+
+    Before a repair a sound line that could be faulty is viewed and left alone with probability
+    `SOUND_SHARE`, then the next: an edit must depend on the line and not on having viewed one.
+    """
     for function in sources.functions:
         rng = _rng(seed, "repair", function)
         faults = _faults(function.source, rng)
         if not faults:
             counts["repair_without_mutation"] += 1
             continue
-        for shortened, (source, repairs) in enumerate(reversed(faults)):
-            messages = _opening(function.name, source)
-            for number, (faulty, right) in rng.sample(sorted(repairs.items()), len(repairs)):
-                messages += [*_view(number, faulty), *_edit(faulty, right)]
+        shapes = [(*fault, SOUND_SHARE) for fault in reversed(faults)] + [(*faults[0], 0.0)]
+        for shortened, (source, repairs, share) in enumerate(shapes):
+            turns = _repair_turns(source, repairs, share, rng)
+            messages = [*_opening(function.name, source), *turns]
             if _length(messages, encode) <= max_tokens:
                 yield {"messages": [message.to_dict() for message in messages]}
                 counts["repair_shortened"] += shortened > 0
@@ -73,10 +80,26 @@ def repair_documents(
             counts["repair_too_long"] += 1
 
 
-def _faults(source: str, rng: random.Random) -> list[tuple[str, dict[int, tuple[str, str]]]]:
-    """Sources with one fault, two, ...; for each the (faulty, right) text of its faulty lines."""
-    found: list[tuple[str, dict[int, tuple[str, str]]]] = []
-    repairs: dict[int, tuple[str, str]] = {}
+def _repair_turns(
+    source: str, repairs: Repairs, sound_share: float, rng: random.Random
+) -> list[Message]:
+    """Views and mends the faulty lines in random order, with views of sound ones in between."""
+    lines = source.split("\n")
+    sound = sorted(fragile_lines(source) - repairs.keys())
+    rng.shuffle(sound)
+    turns: list[Message] = []
+    for number, (faulty, right) in rng.sample(sorted(repairs.items()), len(repairs)):
+        while sound and rng.random() < sound_share:
+            other = sound.pop()
+            turns += _view(other, lines[other - 1])
+        turns += [*_view(number, faulty), *_edit(faulty, right)]
+    return turns
+
+
+def _faults(source: str, rng: random.Random) -> list[tuple[str, Repairs]]:
+    """Sources with one fault, two, ...; for each what mends its faulty lines."""
+    found: list[tuple[str, Repairs]] = []
+    repairs: Repairs = {}
     for _ in range(MAX_FAULTS):
         mutation = mutate(source, rng)
         if mutation is None or mutation.line in repairs:

@@ -163,6 +163,12 @@ def mutations_on_line(source: str, line: int) -> list[Mutation]:
     return [mutation for mutation in found if mutation and mutation.line == line]
 
 
+def fragile_lines(source: str) -> set[int]:
+    """The lines (1-based) of an unparsed source on which a fault could be made."""
+    offers = _offers(ast.parse(source)).values()
+    return {getattr(node, "lineno", 0) for changes in offers for node, *_ in changes} - {0}
+
+
 def _offers(tree: ast.AST) -> dict[str, list[Change]]:
     """The changes each kind offers; kinds that offer none are left out."""
     nodes = list(ast.walk(tree))

@@ -13,9 +13,15 @@ from typing import Any
 
 from composer2_jax.agent.messages import Message, ToolCall
 from composer2_jax.envs.fleet import EnvFleet, InfraError
-from composer2_jax.envs.mutation import Mutation, edit_fragment, mutations_on_line
+from composer2_jax.envs.mutation import (
+    Mutation,
+    edit_fragment,
+    fragile_lines,
+    mutations_on_line,
+)
 from composer2_jax.envs.synthesis import fault_of
 from composer2_jax.envs.task import Task
+from composer2_jax.errors import UserError
 
 TRIES = 3
 
@@ -29,8 +35,12 @@ class SolverConfig:
     same_line_share: a wrong edit is on the right line.
     test_share: tests are run after an edit.
     retry_share: a failed test leads to an undo and another edit, else to the end.
-    error_share: an edit is preceded by one that the tool refuses; if it was a wrong one at that,
-        the solver looks for another.
+    error_share: an edit is one that the tool refuses; the solver then looks again, perhaps at
+        another line.
+    look_share: before it looks at the line that it edits, the solver looks at another one, sees
+        no fault and goes on, to the next one with the same probability; so a policy learns to tell
+        a faulty line from a sound one.
+    max_looks: such lines an episode, at most; none is looked at twice.
     train_wrong_views: also train on looking at a wrong line.
     graded_share: episodes whose hidden tests are run; the others end with `finish` untold, and
         their reward is whether the right line stands. How often the two disagree is counted.
@@ -42,8 +52,17 @@ class SolverConfig:
     test_share: float = 0.35
     retry_share: float = 0.7
     error_share: float = 0.0
+    look_share: float = 0.0
+    max_looks: int = 3
     train_wrong_views: bool = False
     graded_share: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.error_share < 1.0:
+            raise UserError(
+                f"SolverConfig.error_share={self.error_share} must be at least 0 and below 1: "
+                f"with nothing but refused edits an episode has no end"
+            )
 
 
 @dataclass(frozen=True)
@@ -89,18 +108,20 @@ def script(task: Task, rng: random.Random, config: SolverConfig) -> Script:
     fault = fault_of(task)
     repair = Mutation(task.files[task.module], task.line, "", task.fixed_line, fault.faulty_line)
     tried: set[tuple[int, str]] = set()
+    sound = _sound_lines(fault, rng)[: config.max_looks]
     while True:
         edit = repair
         if len(tried) < config.max_wrong and rng.random() < config.wrong_share:
             edit = _wrong_edit(fault, tried, rng, config) or repair
         right = edit is repair
-        tried |= set() if right else {(edit.line, edit.faulty_line)}
         learn_view = edit.line == fault.line or config.train_wrong_views
-        yield Turn(_call("read_file", line=f"{edit.line}|"), learn_view)
+        while sound and rng.random() < config.look_share:
+            yield Turn(_view(sound.pop()), config.train_wrong_views)
+        yield Turn(_view(edit.line), learn_view)
         if rng.random() < config.error_share:
             yield Turn(_refused_edit(edit), False)
-            if not right:
-                continue
+            continue
+        tried |= set() if right else {(edit.line, edit.faulty_line)}
         old, new = edit_fragment(edit.fixed_line, edit.faulty_line)
         yield Turn(_call("edit_file", old=old, new=new), right)
         if rng.random() >= config.test_share:
@@ -113,6 +134,16 @@ def script(task: Task, rng: random.Random, config: SolverConfig) -> Script:
 
 def _call(name: str, **arguments: str) -> ToolCall:
     return ToolCall(name, arguments)
+
+
+def _view(line: int) -> ToolCall:
+    return _call("read_file", line=f"{line}|")
+
+
+def _sound_lines(fault: Mutation, rng: random.Random) -> list[int]:
+    """The lines that have no fault and could have had one, in random order."""
+    lines = sorted(fragile_lines(fault.source) - {fault.line})
+    return rng.sample(lines, len(lines))
 
 
 def _wrong_edit(

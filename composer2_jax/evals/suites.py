@@ -106,8 +106,9 @@ def _run(driver: RolloutDriver, requests: list[EpisodeRequest], path: Path) -> l
                 records.append(episode_record(episode))
                 file.write(json.dumps(records[-1]) + "\n")
                 file.flush()
+                passed = np.mean([record["reward"] for record in records])
+                bar.set_postfix(passed=f"{passed:.3f}", refresh=False)
                 bar.update()
-                bar.set_postfix(passed=f"{np.mean([r['reward'] for r in records]):.3f}")
     return records
 
 

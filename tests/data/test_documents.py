@@ -55,37 +55,51 @@ def test_a_quote_document_keeps_to_its_budget_or_is_counted(tokenizer: Tokenizer
     assert none == [] and counts["quote_too_long"] == 1
 
 
-def test_a_repair_document_mends_every_fault_where_it_looks(tokenizer: Tokenizer) -> None:
-    sizes = Counter[int]()
-    for seed in range(10):
+def test_a_repair_document_mends_faulty_lines_and_leaves_sound_ones(tokenizer: Tokenizer) -> None:
+    mended, left = Counter[int](), Counter[int]()
+    for seed in range(20):
         ((document,), _) = make(documents.repair_documents, tokenizer, seed)
         _, _, whole, *turns = messages_of(document)
         lines = whole.content.split("\n")
-        seen = []
-        for view, line, edit, result in zip(*[iter(turns)] * 4, strict=True):
-            number = int(view.calls[0].arguments["line"].rstrip("|"))
-            assert line.content == lines[number - 1]
-            old, new = edit.calls[0].arguments["old"], edit.calls[0].arguments["new"]
-            code = line.content.partition("|")[2]
+        seen: list[int] = []
+        repairs = 0
+        for turn, result in zip(turns[::2], turns[1::2], strict=True):
+            (call,) = turn.calls
+            if call.name == "read_file":
+                number = int(call.arguments["line"].rstrip("|"))
+                assert number not in seen, "no line is looked at twice"
+                seen.append(number)
+                assert result.content == lines[number - 1]
+                continue
+            old, new = call.arguments["old"], call.arguments["new"]
+            code = lines[seen[-1] - 1].partition("|")[2]
             assert code.count(old) == 1
-            lines[number - 1] = f"{number}|{code.replace(old, new)}"
+            lines[seen[-1] - 1] = f"{seen[-1]}|{code.replace(old, new)}"
             assert result == Message("tool", "ok")
-            seen.append(number)
-        assert "\n".join(lines) == number_lines(SOURCE)
-        assert len(set(seen)) == len(seen), "a line has one fault at most"
-        sizes[len(seen)] += 1
-    assert set(sizes) <= set(range(1, documents.MAX_FAULTS + 1)) and max(sizes) > 1
+            repairs += 1
+        assert "\n".join(lines) == number_lines(SOURCE), "what was not edited was sound"
+        assert turns[-2].calls[0].name == "edit_file"
+        mended[repairs] += 1
+        left[len(seen) - repairs] += 1
+    assert set(mended) <= set(range(1, documents.MAX_FAULTS + 1)) and max(mended) > 1
+    assert left[0] and max(left) > 1
+
+
+def _edits(document) -> int:
+    return sum(call["name"] == "edit_file" for m in document["messages"] for call in m["calls"])
 
 
 def test_a_repair_document_has_the_faults_there_is_room_for(tokenizer: Tokenizer) -> None:
     wholes = {seed: make(documents.repair_documents, tokenizer, seed)[0][0] for seed in range(10)}
-    several = {seed: whole for seed, whole in wholes.items() if len(whole["messages"]) > 7}
+    several = {seed: whole for seed, whole in wholes.items() if _edits(whole) > 1}
     assert several
     for seed, whole in several.items():
         full = documents.document_length(whole, tokenizer.encode)
         ((shorter,), counts) = make(documents.repair_documents, tokenizer, seed, budget=full - 1)
-        assert 7 <= len(shorter["messages"]) < len(whole["messages"])
+        assert 1 <= _edits(shorter) < _edits(whole)
         assert counts == {"repair_shortened": 1}
+        least = documents.document_length(shorter, tokenizer.encode)
+        assert least < full
 
 
 def test_what_offers_no_fault_or_no_room_is_counted(tokenizer: Tokenizer) -> None:

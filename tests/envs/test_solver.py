@@ -13,6 +13,7 @@ from composer2_jax.envs.fleet import EnvFleet, InfraError
 from composer2_jax.envs.solver import SolverConfig, Turn, play, script
 from composer2_jax.envs.synthesis import Pool, SynthesisConfig, repaired
 from composer2_jax.envs.task import Task
+from composer2_jax.errors import UserError
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +109,17 @@ def test_a_wrong_line_is_not_looked_at_again(tasks: list[Task]) -> None:
         assert lines[-1] == f"{task.line}|"
 
 
+def test_the_solver_looks_at_sound_lines_and_goes_on(tasks: list[Task]) -> None:
+    config = SolverConfig(look_share=1.0, max_looks=2, wrong_share=0.0)
+    for seed, task in enumerate(tasks):
+        _, _, *turns = run(task, seed, config)[0]
+        views = [turn for turn in turns if turn.call.name == "read_file"]
+        looks = [turn.call.arguments["line"] for turn in views[:-1]]
+        assert views[-1].call.arguments["line"] == f"{task.line}|" and views[-1].trained
+        assert f"{task.line}|" not in looks and len(set(looks)) == len(looks) <= 2
+        assert turns[: len(views)] == views and not any(turn.trained for turn in views[:-1])
+
+
 def test_the_solver_gives_up_being_wrong_after_its_limit(tasks: list[Task]) -> None:
     config = SolverConfig(wrong_share=1.0, max_wrong=2, test_share=1.0, retry_share=1.0)
     for seed, task in enumerate(tasks):
@@ -129,22 +141,23 @@ def test_the_solver_is_as_lazy_as_configured(tasks: list[Task]) -> None:
     assert 0.58 < sum(gone for *_, gone in runs) / len(runs) < 0.75
 
 
-def test_after_a_refused_edit_the_solver_mends_the_line_or_looks_elsewhere(
-    tasks: list[Task],
-) -> None:
-    following = Counter[str]()
+def test_after_a_refused_edit_the_solver_looks_again(tasks: list[Task]) -> None:
+    refused = 0
     for seed, task in enumerate(tasks):
-        turns, answers, _, _ = run(task, seed, SolverConfig(error_share=1.0))
+        turns, answers, _, _ = run(task, seed, SolverConfig(error_share=0.5, wrong_share=0.0))
         for place, (turn, answer) in enumerate(zip(turns, answers, strict=True)):
-            first_edit = turn.call.name == "edit_file" and turns[place - 1].call.name == "read_file"
-            assert answer.startswith("error") == first_edit, "refused ones are, others are not"
-            if not first_edit:
-                continue
-            looked = turns[place - 1].call.arguments["line"]
-            assert not turn.trained
-            following[turns[place + 1].call.name] += 1
-            assert looked == f"{task.line}|" or turns[place + 1].call.name == "read_file"
-    assert following["edit_file"] and following["read_file"]
+            if turn.call.name == "edit_file":
+                assert turn.trained != answer.startswith("error")
+            if answer.startswith("error"):
+                refused += 1
+                again = turns[place + 1]
+                assert again.call.arguments == {"line": f"{task.line}|"} and again.trained
+    assert refused
+
+
+def test_nothing_but_refused_edits_is_refused_as_a_config() -> None:
+    with pytest.raises(UserError, match=r"SolverConfig\.error_share=1\.0"):
+        SolverConfig(error_share=1.0)
 
 
 def test_transcripts_come_from_the_real_environment(tasks: list[Task], fleet: EnvFleet) -> None:
