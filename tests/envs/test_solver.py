@@ -1,7 +1,6 @@
 """The scripted solver: its edits apply, mistakes are never trained on, it is lazy as configured."""
 
 import random
-from collections import Counter
 from collections.abc import Iterator
 
 import pytest
