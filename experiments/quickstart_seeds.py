@@ -7,9 +7,12 @@ tasks, tokenizer and weights, and with the scripted control (the SFT weights ins
 always tests an edit, undoes a failed one and finishes after a pass).
 
 Cost: about 75 minutes on two cores. The claim: the held-out mean pass rate gains at least 15 points
-by RL for every seed and best-of-4 does not fall; exit code 1 when it fails. Measured for seed 0
-only: 12.9 % [9.1, 16.7] -> 19.9 % [14.5, 25.7], gain +7.0 [+3.4, +11.1], best-of-4 33.0 -> 41.0 %;
-the claim fails.
+by RL for every seed and best-of-4 does not fall; exit code 1 when it fails. Measured, two seeds:
+seed 0: 17.5 % [13.5, 21.7] -> 22.9 % [16.9, 28.8],
+gain +5.4 [+1.6, +9.2], best-of-4 42.5 -> 40.0 %;
+seed 1: 17.9 % [12.5, 23.9] -> 25.9 % [19.7, 32.6],
+gain +8.0 [+5.0, +11.4], best-of-4 40.0 -> 50.0 %.
+The claim fails.
 """
 
 import argparse
