@@ -123,6 +123,7 @@ class _Slot:
         self.fruitless_starts = 0
         self.waiting: dict[int, tuple[Request, Future[Any]]] = {}
         self.alive: set[int] = set()  # episodes of the present worker
+        self.death = ""  # of the worker before
         self._start()
 
     @property
@@ -139,7 +140,7 @@ class _Slot:
             if verb == "reset":
                 self.alive.add(episode)
             elif episode not in self.alive:
-                future.set_exception(InfraError("the episode's worker died"))
+                future.set_exception(InfraError(f"{self.death} before {verb}"))
                 return future
             if verb == "close":
                 self.alive.discard(episode)
@@ -209,6 +210,7 @@ class _Slot:
         with self.lock:
             lost, self.waiting = list(self.waiting.values()), {}
             self.alive.clear()
+            self.death = cause
             if self.closed:
                 cause = "the fleet was closed"
             else:

@@ -47,10 +47,9 @@ def test_a_malformed_turn_is_answered(fleet: EnvFleet) -> None:
 
 def test_a_slow_command_does_not_hold_up_other_episodes(fleet: EnvFleet) -> None:
     slow, quick = (fleet.reset(TASK).result().episode for _ in range(2))
-    waiting = fleet.step(slow, turn("<|run_command|>sleep 1"))
-    began = time.monotonic()
+    waiting = fleet.step(slow, turn("<|run_command|>sleep 4"))
     fleet.step(quick, turn("<|list_dir|>")).result()
-    assert time.monotonic() - began < 0.9 and not waiting.done()
+    assert not waiting.done()
     assert waiting.result().messages[0].content == "exit 0"
     for episode in (slow, quick):
         fleet.close_episode(episode)
@@ -66,8 +65,9 @@ def test_a_dead_worker_fails_what_it_did_and_is_replaced(fleet: EnvFleet) -> Non
     for future in waiting:
         with pytest.raises(InfraError, match=r"worker \d died \(exit status -9\) during step"):
             future.result(timeout=10)
+    # A worker that did nothing may not be missed yet when the next request comes.
     for episode in idle:
-        with pytest.raises(InfraError, match="the episode's worker died"):
+        with pytest.raises(InfraError, match=r"worker \d died \(exit status -9\) (before|during)"):
             fleet.step(episode, turn("<|list_dir|>")).result(timeout=10)
     again = fleet.reset(TASK).result(timeout=20)
     assert fleet.step(again.episode, turn("<|finish|>")).result(timeout=20).reward == 0.0
