@@ -164,7 +164,7 @@ def _train(
                 window.append(metrics)
                 saving = number % config.save_every == 0 or number in config.keep_steps
                 saving |= number == config.steps
-                if saving or number % config.log_every == 0 or number == first + 1:
+                if saving or number % config.log_every == 0 or number == 1:
                     seen = last.get("total_tokens", 0.0)
                     last = _means(window)
                     last["total_tokens"] = seen + last["tokens"] * len(window)
@@ -180,7 +180,7 @@ def _train(
 
 
 class Speed:
-    """Tokens a second of this process, without the first step, which is mostly compilation."""
+    """Tokens a second of this process, without its first log line, which is mostly compilation."""
 
     def __init__(self) -> None:
         self._started: float | None = None
