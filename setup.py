@@ -15,7 +15,7 @@ CORE = [
     "gin-config>=0.5",
     "grain>=0.2.15",
     "gymnasium>=1.0",
-    # The one pin that matters: every kernel and sharding rule is tested against this range only.
+    # The one pin that matters: numerics and shardings are tested against this range only.
     "jax>=0.10,<0.11",
     "jaxtyping>=0.3",
     "numpy>=2.0",
@@ -30,12 +30,11 @@ CORE = [
 EXTRAS = {
     # Brings TensorFlow. Needed to prepare data, never to train: no jax process imports it.
     "data": ["seqio>=0.0.20"],
-    "ray": ["ray>=2.40"],
     "tpu": ["jax[tpu]>=0.10,<0.11"],
     "test": ["hypothesis>=6", "mypy>=1.15", "pytest>=8", "pytest-xdist>=3.6", "ruff>=0.9"],
 }
 # Not "tpu": its runtime library is of no use on a machine without one.
-EXTRAS["all"] = EXTRAS["data"] + EXTRAS["ray"] + EXTRAS["test"]
+EXTRAS["all"] = EXTRAS["data"] + EXTRAS["test"]
 
 
 def gin_files() -> list[tuple[str, list[str]]]:
@@ -53,7 +52,7 @@ setup(
     description="Train a coding agent in JAX the way the Composer 2 report describes it",
     license="Apache-2.0",
     python_requires=">=3.11",
-    packages=find_packages(include=["composer2_jax*", "pallas_kernels*"]),
+    packages=find_packages(include=["composer2_jax*"]),
     package_data={"composer2_jax.evals": ["static/*"]},
     data_files=gin_files(),
     install_requires=CORE,

@@ -13,13 +13,14 @@ import difflib
 import inspect
 import os
 import re
+import shutil
 import signal
 import sqlite3
 import sys
 import tokenize
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,9 @@ _MALLOC_OPTIONS = {
 
 _GIN_FILE = flags.DEFINE_multi_string("gin_file", [], "gin files, later ones win")
 _WORKDIR = flags.DEFINE_string("workdir", None, "directory of this run")
+
+# What a run has to show for its time, in its work directory.
+_WORK = ("checkpoints/*", "episodes.jsonl", "metrics.jsonl")
 
 # Set by a parent that must not leave this process behind when it is killed.
 PARENT_VARIABLE = "COMPOSER2_JAX_PARENT"
@@ -102,25 +106,29 @@ def _run_in(workdir: Path, fn: Verb, values: dict[str, Any], config: str) -> int
         if (workdir / "done.json").exists():
             print(f"{workdir}: already done", file=sys.stderr)
             return 0
-        fresh = not (workdir / "config.gin").exists()
+        fresh, before = not (workdir / "config.gin").exists(), set(workdir.iterdir())
         write_atomic(workdir / "config.gin", config)
         try:
             with rundir.Meter(workdir / "wall.json", rundir.process_age()) as meter:
                 metrics = fn(workdir=workdir, **values) or {}
         except UserError:
             if fresh:
-                _forget_start(workdir)
+                _undo_start(workdir, before)
             raise
         write_json(workdir / "done.json", {**metrics, **meter.summary()})
         return 0
 
 
-def _forget_start(workdir: Path) -> None:
-    """Leaves no trace of a start that found its input bad, so that the mended command may run."""
-    ours = {"config.gin", "wall.json", ".lock"}
-    if {path.name for path in workdir.iterdir()} <= ours:
-        for name in ours - {".lock"}:
-            (workdir / name).unlink(missing_ok=True)
+def _undo_start(workdir: Path, before: Set[Path]) -> None:
+    """Leaves no trace of a first start that found its input bad, so that the mended command may
+    run; unless it has trained or played already, which is not thrown away."""
+    if any(path.is_dir() or path.stat().st_size for name in _WORK for path in workdir.glob(name)):
+        return
+    for path in set(workdir.iterdir()) - before:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def prepare_process(workdir: Path) -> None:
@@ -345,7 +353,7 @@ def fits(value: Any, hint: Any) -> bool:
         return value is None
     container = origin or hint
     if container in (tuple, list, set, frozenset, Sequence, Iterable):
-        return isinstance(value, (tuple, list, set, frozenset))
+        return isinstance(value, (tuple, list)) and _elements_fit(value, arguments)
     if container in (dict, Mapping):
         return isinstance(value, dict)
     if hint is float:
@@ -355,6 +363,20 @@ def fits(value: Any, hint: Any) -> bool:
     if hint is Path:
         return isinstance(value, str)
     return isinstance(value, hint) if hint in (bool, str) else True
+
+
+def _elements_fit(values: Sequence[Any], hints: tuple[Any, ...]) -> bool:
+    """Whether a container's elements fit the arguments of its annotation: `int, ...` or `int, str`.
+
+    What gin has not called yet is taken as it is.
+    """
+    if len(hints) < 2 or hints[1] is ...:
+        hints = hints[:1] * len(values) or (Any,) * len(values)
+    called = gin.config.ConfigurableReference
+    return len(hints) == len(values) and all(
+        isinstance(value, called) or fits(value, hint)
+        for value, hint in zip(values, hints, strict=True)
+    )
 
 
 # Help

@@ -206,12 +206,6 @@ def test_tensorflow_is_imported_only_when_data_is_prepared():
         assert not outer_imports(node) & {"tensorflow", "seqio"}
 
 
-def test_kernels_import_jax_and_nothing_else():
-    for path in sources(ROOT / "pallas_kernels"):
-        assert outer_imports(parse(path)) <= {"jax", "pallas_kernels"}, path
-        assert not inner_imports(parse(path)), path
-
-
 @pytest.mark.parametrize("package", sorted(LEAVES))
 def test_an_environment_worker_loads_no_accelerator(package):
     code = (

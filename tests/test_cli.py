@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from composer2_jax import cli
+from composer2_jax.errors import UserError
 from tests.processes import is_running, wait_for
 
 ROOT = Path(__file__).parents[1]
@@ -95,7 +96,7 @@ def library(folder):
 def fit(library, tmp_path, monkeypatch, capsys):
     """Calls the verb `fit` on BASE in an empty directory; gives exit code and stderr lines."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "unused")
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", os.environ["JAX_COMPILATION_CACHE_DIR"])
     (tmp_path / "base.gin").write_text(BASE)
 
     def call(*arguments, gin="base.gin", workdir="run"):
@@ -259,6 +260,10 @@ def test_unknown_flags_and_stray_arguments_are_refused(fit):
         ("a", int | None, False),
         ((1, 2), tuple[int, ...], True),
         ("ab", tuple[str, ...], False),
+        ((1, "2"), tuple[int, ...], False),
+        ((("a", 1),), tuple[tuple[str, int], ...], True),
+        ((("a", "b"),), tuple[tuple[str, int], ...], False),
+        ((("a",),), Sequence[tuple[str, int]], False),
         ({"a": 1}, dict[str, float], True),
         ([1], dict[str, float], False),
         ({"a": 1}, Mapping[str, float], True),
@@ -326,6 +331,38 @@ def test_a_fault_of_the_program_is_not_dressed_up_as_bad_input(fit, library):
     library.behaviour = fail
     with pytest.raises(ValueError, match="shapes do not match"):
         fit()
+
+
+def test_a_start_that_finds_its_input_bad_is_undone_and_the_mended_command_runs(
+    fit, library, tmp_path
+):
+    def prepare_and_fail(workdir):
+        (workdir / "stages").mkdir()
+        (workdir / "stages/one.json").write_text("{}")
+        (workdir / "checkpoints").mkdir()
+        (workdir / "metrics.jsonl").write_text("")
+        raise UserError("train.steps is too small")
+
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/notes.txt").write_text("the user's own")
+    library.behaviour = prepare_and_fail
+    assert_one_line(fit(), "train.steps is too small")
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {"notes.txt", ".lock"}
+    library.behaviour = None
+    assert fit("--gin.fit.steps=9")[0] == 0
+
+
+@pytest.mark.parametrize("work", ["checkpoints/10/weights", "episodes.jsonl", "metrics.jsonl"])
+def test_what_was_trained_or_played_before_an_error_is_kept(fit, library, tmp_path, work):
+    def work_and_fail(workdir):
+        (workdir / work).parent.mkdir(parents=True, exist_ok=True)
+        (workdir / work).write_text("hours of it")
+        raise UserError("10 updates in a row were not finite")
+
+    library.behaviour = work_and_fail
+    assert_one_line(fit(), "not finite")
+    assert (tmp_path / "run" / work).exists() and (tmp_path / "run/config.gin").exists()
+    assert_one_line(fit("--gin.fit.steps=9"), "steps = (not set), this run has 9")
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,8 @@ class CheckpointManager:
         return self._manager.restore(step, args=items)["position"]
 
     def latest_durable_step(self) -> int | None:
-        """The newest step that is whole on disk."""
+        """The newest step that is whole on disk; raises the error of a save that failed."""
+        self._manager.check_for_errors()
         steps = sorted(self._manager.all_steps())
         whole = steps[:-1] if self._manager.is_saving_in_progress() else steps
         return max(whole, default=None)

@@ -9,7 +9,7 @@ imports no TensorFlow.
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import grain
@@ -34,7 +34,7 @@ class Chunks:
     def __init__(self, tokens_dir: Path, task: str, split: str, length: int):
         self._file = TokenFile(tokens_dir, task, split)
         lengths = self._file.lengths
-        if self._file.metadata.get("whole") and lengths.max() > length:
+        if self._file.metadata["whole"] and lengths.max() > length:
             raise UserError(
                 f"task {task}: a conversation of {lengths.max()} tokens does not fit in rows of "
                 f"{length}; use longer rows or a smaller prepare_data.max_conversation_tokens"
@@ -121,6 +121,21 @@ def read_mixture(data_dir: str | Path, name: str) -> dict[str, float]:
     if name not in mixtures:
         raise UserError(f"{path}: no mixture {name!r}; there are {sorted(mixtures)}")
     return mixtures[name]
+
+
+def vocabulary_size(tokens_dir: str | Path, splits: Iterable[tuple[str, str]]) -> int:
+    """The size of the vocabulary that these (task, split) were written with.
+
+    Raises UserError where two of them are of different tokenizers.
+    """
+    found: dict[tuple[int, str], str] = {}
+    for task, split in splits:
+        metadata = TokenFile(Path(tokens_dir), task, split).metadata
+        found[metadata["vocab_size"], metadata["tokenizer"]] = f"{task}/{split}"
+    if len(found) > 1:
+        names = " and ".join(found.values())
+        raise UserError(f"{tokens_dir}: {names} are of different tokenizers; prepare them together")
+    return max(size for size, _ in found)
 
 
 def _packed(

@@ -48,7 +48,7 @@ MAKERS: dict[str, documents.Maker] = {
     "stdlib_repair": documents.repair_documents,
     "stdlib_plain": documents.plain_documents,
 }
-PRETRAIN_SHARES = {"stdlib_quote": 0.5, "stdlib_repair": 0.3, "stdlib_plain": 0.2}
+PRETRAIN_SHARES = {"stdlib_quote": 0.4, "stdlib_repair": 0.45, "stdlib_plain": 0.15}
 TOKENIZER_CONVERSATIONS = 500
 
 
@@ -247,8 +247,15 @@ def _tokens(
         ids = iterate(task.name, split)
     else:
         ids = read_documents(workdir / "documents", task, split, tokenizer)
-    metadata = {"whole": task.whole, "tokenizer": tokenizer.digest}
-    return write_tokens(workdir / "tokens", task.name, split, ids, **metadata)
+    return write_tokens(
+        workdir / "tokens",
+        task.name,
+        split,
+        ids,
+        vocab_size=tokenizer.vocab_size,
+        tokenizer=tokenizer.digest,
+        whole=task.whole,
+    )
 
 
 def _mixtures(workdir: Path, plan: Plan, reader: str) -> None:

@@ -54,6 +54,8 @@ class Plan:
                 raise UserError(
                     f"mixture {mixture}: no task {unknown[0]}; there are {sorted(names)}"
                 )
+            if any(not share >= 0 for share in shares.values()) or not sum(shares.values()) > 0:
+                raise UserError(f"mixture {mixture}: {dict(shares)} are no shares above 0")
 
 
 STDLIB_TASKS = (TokenTask("stdlib_quote"), TokenTask("stdlib_repair"), TokenTask("stdlib_plain"))

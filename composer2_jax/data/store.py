@@ -41,15 +41,28 @@ def token_path(tokens_dir: Path, task: str, split: str) -> Path:
 
 
 def write_tokens(
-    tokens_dir: Path, task: str, split: str, documents: Iterable[Ids], **metadata: Any
+    tokens_dir: Path,
+    task: str,
+    split: str,
+    documents: Iterable[Ids],
+    *,
+    vocab_size: int,
+    tokenizer: str = "",
+    whole: bool = False,
 ) -> dict[str, Any]:
-    """Writes the documents of a task's split; returns (and keeps) its counts and `metadata`."""
+    """Writes the documents of a task's split; returns its counts and metadata, which it keeps.
+
+    `vocab_size` and `tokenizer` (its digest) say whose ids these are; `whole` documents may not be
+    split. Raises ValueError for an id that the vocabulary does not have.
+    """
     path = token_path(tokens_dir, task, split)
     partial = partial_path(path)
     # One record a group: documents are read one by one in a shuffled order.
     writer = ArrayRecordWriter(str(partial), "group_size:1")
     lengths, trained_tokens = [], 0
     for ids, trained in documents:
+        if len(ids) and not 0 <= np.min(ids) <= np.max(ids) < vocab_size:
+            raise ValueError(f"{task}: ids beyond a vocabulary of {vocab_size}")
         writer.write(pack_record(ids, trained))
         lengths.append(len(ids))
         trained_tokens += int(np.sum(trained))
@@ -64,6 +77,7 @@ def write_tokens(
         "trained_tokens": trained_tokens,
         "longest": max(lengths, default=0),
     }
+    metadata = {"whole": whole, "vocab_size": vocab_size, "tokenizer": tokenizer}
     write_json(path.with_suffix(".json"), {**counts, **metadata})
     return {**counts, **metadata}
 

@@ -27,6 +27,7 @@ from composer2_jax.envs.spaces import MessageSpace, MessagesSpace
 from composer2_jax.envs.task import Task
 from composer2_jax.envs.tools import State, call_tool, problem_with
 from composer2_jax.envs.workspace import Workspace
+from composer2_jax.errors import UserError, check_at_least
 
 MessageDict = dict[str, Any]
 Action = Message | ParseError | Mapping[str, Any]
@@ -54,6 +55,14 @@ class EnvConfig:
     diff: bool = False
     tools: tuple[str, ...] = TOOL_NAMES
     prompt: PromptConfig = dataclasses.field(default_factory=PromptConfig)
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 1, "max_turns", "search_hits")
+        check_at_least(self, 0.1, "command_seconds")
+        check_at_least(self, 0, "output_chars", "command_cpu_seconds")
+        unknown = sorted(set(self.tools) - set(TOOL_NAMES))
+        if unknown:
+            raise UserError(f"EnvConfig.tools: no tool {unknown[0]!r}; there are {TOOL_NAMES}")
 
 
 class CodingEnv(gymnasium.Env[list[MessageDict], Action]):

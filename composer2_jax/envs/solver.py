@@ -21,7 +21,7 @@ from composer2_jax.envs.mutation import (
 )
 from composer2_jax.envs.synthesis import fault_of
 from composer2_jax.envs.task import Task
-from composer2_jax.errors import UserError
+from composer2_jax.errors import UserError, check_at_least, check_shares
 
 TRIES = 3
 
@@ -58,6 +58,9 @@ class SolverConfig:
     graded_share: float = 0.1
 
     def __post_init__(self) -> None:
+        shares = ("wrong_share", "same_line_share", "test_share", "retry_share", "look_share")
+        check_shares(self, *shares, "graded_share")
+        check_at_least(self, 0, "max_wrong", "max_looks")
         if not 0.0 <= self.error_share < 1.0:
             raise UserError(
                 f"SolverConfig.error_share={self.error_share} must be at least 0 and below 1: "

@@ -16,6 +16,7 @@ from composer2_jax.envs.functions import Function, load_bank
 from composer2_jax.envs.mutation import Mutation, mutate
 from composer2_jax.envs.renaming import rename_variables
 from composer2_jax.envs.task import Task
+from composer2_jax.errors import check_at_least, check_shares
 
 TEST_FILE = "test.py"
 TEST_COMMAND = "python3 -S test.py"
@@ -51,6 +52,11 @@ class SynthesisConfig:
     min_failing: int = 2
     visible: int = 5
     prompt_chars: int = 60
+
+    def __post_init__(self) -> None:
+        check_shares(self, "train_share", "validation_share", "rename_share", "neighbour_share")
+        counts = ("max_modules", "max_lines", "inputs", "min_inputs", "min_failing", "visible")
+        check_at_least(self, 1, *counts, "prompt_chars")
 
 
 def split_groups(

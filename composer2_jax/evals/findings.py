@@ -102,8 +102,11 @@ def _stage_numbers(stage: Stage) -> dict[str, Any]:
 
 
 def _stage_tokens(stage: Stage) -> float | None:
-    """Tokens that a stage trained on or, where it ran episodes, that those hold in all."""
-    if stage.episodes:
+    """Tokens that a stage trained on or, where it only ran episodes, that those hold in all.
+
+    Training by RL keeps but one episode of a group to read, so its own count comes first.
+    """
+    if stage.episodes and not stage.curve("tokens")[1]:
         return sum(finite(e.get("total_tokens")) or 0.0 for e in stage.episodes)
     return stage.number("tokens")
 

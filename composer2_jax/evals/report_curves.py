@@ -94,8 +94,11 @@ def reinforcement(run: Run) -> str:
                 curve("mismatch_mean", "mean", smooth=False),
             ],
             update,
-            unit="|Δ log p| a token",
+            unit="|Δ log p| a token, equal weights",
             log=True,
+        ),
+        line_chart(
+            "Drift from older weights", [curve("drift_mean")], update, unit="|Δ log p| a token"
         ),
         line_chart("Gradient norm", [curve("grad_norm")], update, unit="before clipping"),
         line_chart("Policy loss", [curve("loss")], update),

@@ -6,11 +6,9 @@ import dataclasses
 import json
 import os
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from tqdm import tqdm
 
@@ -19,10 +17,10 @@ from composer2_jax.data.tokenizer import Tokenizer
 from composer2_jax.envs.coding_env import EnvConfig
 from composer2_jax.envs.fleet import EnvFleet
 from composer2_jax.envs.task import read_tasks
-from composer2_jax.errors import UserError
+from composer2_jax.errors import UserError, check_at_least
 from composer2_jax.evals.summary import summarize
 from composer2_jax.model.config import ModelConfig
-from composer2_jax.model.transformer import init_variables
+from composer2_jax.model.transformer import variable_shapes
 from composer2_jax.sampler.engine import Engine, SamplerConfig
 from composer2_jax.sampler.records import episode_record
 from composer2_jax.sampler.rollout import INFRA_RETRIES, EpisodeRequest, RolloutDriver, Script
@@ -39,6 +37,10 @@ class EvalConfig:
     max_tasks: int = 0  # 0: all
     env_workers: int = 2
     max_turn_tokens: int = 24
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 1, "samples", "env_workers", "max_turn_tokens")
+        check_at_least(self, 0, "max_tasks")
 
 
 def evaluate(
@@ -68,8 +70,9 @@ def evaluate(
     ]
     if requests:
         tokenizer = Tokenizer(workdir / config.tokenizer)
+        model.check_vocabulary(tokenizer.vocab_size, workdir / config.tokenizer)
         engine = Engine(model, sampler)
-        target = jax.eval_shape(partial(init_variables, model), jax.random.key(0))
+        target = variable_shapes(model)
         engine.set_weights(restore_weights(workdir / config.weights, target=target), 0)
         env = dataclasses.replace(env, diff=True)
         with EnvFleet(config.env_workers, env_config=env) as fleet:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from composer2_jax.errors import UserError
+from composer2_jax.errors import UserError, check_at_least
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +56,22 @@ class MoEConfig:
     bias_update_rate: float = 1e-3
     implementation: str = "dense"
 
+    def __post_init__(self) -> None:
+        sizes = ("num_experts", "experts_per_token", "expert_dim", "num_groups", "groups_per_token")
+        check_at_least(self, 1, *sizes)
+        check_at_least(self, 0, "num_shared_experts", "bias_update_rate")
+        if self.num_experts % self.num_groups:
+            raise UserError("MoEConfig.num_experts must divide by num_groups")
+        group = self.num_experts // self.num_groups
+        if self.num_groups > 1 and group < 2:
+            raise UserError("MoEConfig.num_groups: a group is scored by its two best experts")
+        if self.groups_per_token > self.num_groups:
+            raise UserError("MoEConfig.groups_per_token exceeds num_groups")
+        if self.experts_per_token > group * self.groups_per_token:
+            raise UserError("MoEConfig.experts_per_token exceeds the experts left after grouping")
+        if self.implementation not in ("dense", "ragged"):
+            raise UserError("MoEConfig.implementation must be 'dense' or 'ragged'")
+
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
@@ -89,17 +105,23 @@ class ModelConfig:
     mtp_detach_trunk: bool = True
 
     def __post_init__(self) -> None:
-        moe = self.moe
-        if self.first_dense_layers > self.num_layers:
-            raise UserError("ModelConfig.first_dense_layers exceeds num_layers")
-        if moe.num_experts % moe.num_groups:
-            raise UserError("MoEConfig.num_experts must divide by num_groups")
-        if moe.experts_per_token > moe.num_experts // moe.num_groups * moe.groups_per_token:
-            raise UserError("MoEConfig.experts_per_token exceeds the experts left after grouping")
-        if moe.implementation not in ("dense", "ragged"):
-            raise UserError("MoEConfig.implementation must be 'dense' or 'ragged'")
+        sizes = ("vocab_size", "embed_dim", "num_layers", "dense_dim", "num_heads", "max_length")
+        check_at_least(self, 1, *sizes, "scan_unroll", "query_blocks")
+        check_at_least(self, 0, "first_dense_layers", "num_mtp_layers", "norm_epsilon")
+        if self.first_dense_layers >= self.num_layers:
+            raise UserError("ModelConfig.first_dense_layers must be less than num_layers")
         if self.num_mtp_layers > 1:
             raise UserError("ModelConfig.num_mtp_layers: one prediction depth is supported, 0 or 1")
+
+    def check_vocabulary(self, size: int, source: object) -> None:
+        """Raises UserError where `source` has more tokens than the model has embeddings.
+
+        Fewer are fine: published models round theirs up.
+        """
+        if size > self.vocab_size:
+            raise UserError(
+                f"{source} has {size} tokens, but ModelConfig.vocab_size={self.vocab_size}"
+            )
 
     @property
     def num_moe_layers(self) -> int:

@@ -82,3 +82,8 @@ def init_boxed(config: ModelConfig, key: jax.Array) -> Variables:
 def init_variables(config: ModelConfig, key: jax.Array) -> Variables:
     """Fresh weights as plain arrays: {"params": ..., "router": ...}."""
     return nn.unbox(jax.jit(lambda k: init_boxed(config, k))(key))
+
+
+def variable_shapes(config: ModelConfig) -> Variables:
+    """The shape and dtype of every weight and router bias, without making them."""
+    return jax.eval_shape(lambda: init_variables(config, jax.random.key(0)))

@@ -14,7 +14,7 @@ import optax
 from jaxtyping import Array, Float
 
 from composer2_jax.core import trees
-from composer2_jax.errors import UserError
+from composer2_jax.errors import UserError, check_at_least
 from composer2_jax.optim.schedules import SCHEDULES, Step
 
 
@@ -42,7 +42,11 @@ class OptimizerConfig:
             raise UserError(
                 f"OptimizerConfig.schedule is {self.schedule!r}; use one of {sorted(SCHEDULES)}"
             )
-        if self.clip_norm <= 0:
+        check_at_least(self, 0, "learning_rate", "warmup_steps", "final_fraction", "weight_decay")
+        for name in ("b1", "b2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UserError(f"OptimizerConfig.{name} must be at least 0 and below 1")
+        if not self.clip_norm > 0:
             raise UserError("OptimizerConfig.clip_norm must be positive (use inf for no clipping)")
 
 

@@ -33,13 +33,14 @@ def learning_members(groups: Iterable[Group]) -> Members:
 
 
 def pack_rows(
-    members: Members, lengths: tuple[int, ...], tokens: int, normalizer: float
+    members: Members, lengths: tuple[int, ...], tokens: int, normalizer: float, version: int
 ) -> list[Batch]:
     """Packs trajectories into microbatches of some `tokens` tokens; one, empty, for no members.
 
     Rows have one of a few `lengths`, so that few programs are compiled and short episodes do not
     pay for long rows: first-fit-decreasing into rows of the shortest length that fits, after the
-    space left in longer rows. `normalizer` is the constant Z of the loss, spread over all rows.
+    space left in longer rows. `normalizer` is the constant Z of the loss, spread over all rows;
+    `version` is that of the weights that will be trained, and `stale` how far a token is behind it.
     Raises ValueError for a trajectory longer than the longest row: cutting it would train on a
     prefix.
     """
@@ -48,10 +49,10 @@ def pack_rows(
         _place(bins, member, advantage)
     sizes = {length: max(tokens // length, 1) for length in bins}
     batches = [
-        _fill(rows[i : i + sizes[length]], sizes[length], length)
+        _fill(rows[i : i + sizes[length]], sizes[length], length, version)
         for length, rows in bins.items()
         for i in range(0, len(rows), sizes[length])
-    ] or [_fill([], sizes[min(lengths)], min(lengths))]
+    ] or [_fill([], sizes[min(lengths)], min(lengths), version)]
     total = sum(len(batch["tokens"]) for batch in batches)
     for batch in batches:
         batch["normalizer"] = np.full(len(batch["tokens"]), normalizer / total, np.float32)
@@ -72,11 +73,11 @@ def _place(bins: dict[int, list[Members]], member: Trajectory, advantage: float)
     bins[min(fitting)].append([(member, advantage)])
 
 
-def _fill(bins: list[Members], rows: int, length: int) -> Batch:
+def _fill(bins: list[Members], rows: int, length: int, version: int) -> Batch:
     """One microbatch; `targets` are the flat places of sampled tokens, padded with place 0."""
     batch: Batch = {
         name: np.zeros((rows, length), np.int32)
-        for name in ("tokens", "segment_ids", "positions", "loss_mask")
+        for name in ("tokens", "segment_ids", "positions", "loss_mask", "stale")
     }
     for name in ("advantages", "sampler_logprobs"):
         batch[name] = np.zeros((rows, length), np.float32)
@@ -88,6 +89,7 @@ def _fill(bins: list[Members], rows: int, length: int) -> Batch:
             batch["segment_ids"][row, span] = segment
             batch["positions"][row, span] = np.arange(len(member.tokens))
             batch["loss_mask"][row, span] = member.mask
+            batch["stale"][row, span] = version - np.asarray(member.versions)
             batch["advantages"][row, span] = advantage
             batch["sampler_logprobs"][row, span] = member.logprobs
             start = span.stop

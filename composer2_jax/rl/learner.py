@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,13 +12,15 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from composer2_jax.checkpoint.manager import CheckpointManager, restore_weights
+from composer2_jax.checkpoint.manager import CheckpointManager, check_fits, restore_weights
+from composer2_jax.core import trees
 from composer2_jax.data.tokenizer import Tokenizer
 from composer2_jax.envs.coding_env import EnvConfig
 from composer2_jax.envs.fleet import EnvFleet
 from composer2_jax.envs.task import read_tasks
-from composer2_jax.errors import UserError
+from composer2_jax.errors import UserError, check_at_least
 from composer2_jax.model.config import ModelConfig
+from composer2_jax.model.transformer import Variables, variable_shapes
 from composer2_jax.optim.adamw import OptimizerConfig, make_optimizer
 from composer2_jax.rl.actor import Actor
 from composer2_jax.rl.batching import learning_members, pack_rows
@@ -28,6 +31,7 @@ from composer2_jax.rl.store import GroupStore
 from composer2_jax.rl.trajectory import Group
 from composer2_jax.sampler.engine import Engine, SamplerConfig
 from composer2_jax.sampler.rollout import RolloutDriver
+from composer2_jax.train.loop import lost_in_a_row
 from composer2_jax.train.metrics import MetricsLog, read_metrics
 from composer2_jax.train.state import init_state
 from composer2_jax.train.step import make_streamed_step
@@ -74,6 +78,16 @@ class ReinforceConfig:
     env_workers: int = 2
     save_every: int = 5
 
+    def __post_init__(self) -> None:
+        check_at_least(self, 0, "updates", "max_staleness")
+        positive = ("groups_per_update", "tokens_per_episode", "max_turn_tokens", "row_lengths")
+        check_at_least(self, 1, *positive, "microbatch_tokens", "env_workers", "save_every")
+        check_at_least(self, 2, "group_size")  # an episode is compared with its group
+        if self.ratio_cap is not None and not self.ratio_cap > 0:
+            raise UserError(
+                f"ReinforceConfig.ratio_cap = {self.ratio_cap} must be above 0, or None"
+            )
+
 
 def reinforce(
     workdir: Path,
@@ -99,9 +113,13 @@ def reinforce(
     if sampler.temperature != 1.0:
         raise UserError("SamplerConfig.temperature must be 1 in RL: gradients are of that policy")
     schedule = make_schedule(len(tasks), config, seed)
-    learner = Learner(workdir, model, optimizer, config, schedule)
     tokenizer = Tokenizer(workdir / config.tokenizer)
+    model.check_vocabulary(tokenizer.vocab_size, workdir / config.tokenizer)
     engine = Engine(model, sampler)
+    start = restore_weights(workdir / config.init_from)
+    wanted = dict(trees.named_leaves(variable_shapes(model)))
+    check_fits(dict(trees.named_leaves(start)), wanted, config.init_from)
+    learner = Learner(workdir, start, model, optimizer, config, schedule)
     with (
         EnvFleet(config.env_workers, env_config=env) as fleet,
         open(workdir / "episodes.jsonl", "a", encoding="utf-8") as journal,
@@ -149,6 +167,7 @@ class Learner:
     def __init__(
         self,
         workdir: Path,
+        start: Variables,
         model: ModelConfig,
         optimizer: OptimizerConfig,
         config: ReinforceConfig,
@@ -157,10 +176,10 @@ class Learner:
         self.config, self.schedule = config, schedule
         built = make_optimizer(optimizer, schedule.num_updates)
         self._step = make_streamed_step(model, built, make_rl_loss(model, config.ratio_cap))
+        fresh = init_state(start, built)
         self._manager = CheckpointManager(workdir / "checkpoints")
-        fresh = init_state(restore_weights(workdir / config.init_from), built)
         self._state = self._manager.restore_latest(fresh)
-        self.update = int(self._state.step)
+        self.update, self._lost = int(self._state.step), 0
         self._store = GroupStore(workdir / "groups.sqlite")
         self._ready = self._store.load(schedule.batch(self.update).start)
         self._log = MetricsLog(workdir / "metrics.jsonl", self.update)
@@ -221,15 +240,17 @@ class Learner:
         mixed = [group for group in groups if group.mixed or not config.mixed_groups_only]
         members = learning_members(mixed)
         normalizer = config.groups_per_update * config.group_size * config.tokens_per_episode
-        pieces = pack_rows(members, config.row_lengths, config.microbatch_tokens, float(normalizer))
         before = self.update
+        pieces = pack_rows(
+            members, config.row_lengths, config.microbatch_tokens, float(normalizer), before
+        )
         self._state, metrics = self._step(self._state, pieces)
         histogram = np.asarray(metrics.pop("mismatch_histogram"))
         self.update += 1
+        self._lost = lost_in_a_row(self._lost, [bool(metrics["skipped"])])
         return {
             **{name: float(value) for name, value in metrics.items()},
-            "mismatch_p99": mismatch_quantile(histogram, 0.99),
-            "mismatch_max": mismatch_quantile(histogram, 1.0),
+            **mismatch(histogram, float(metrics["mismatch_mean"])),
             **group_statistics(groups, before),
             "microbatches": len(pieces),
         }
@@ -247,12 +268,24 @@ class Learner:
         """What done.json says: means over the last ten updates."""
         self._manager.wait()
         rows = read_metrics(self._log.path)
-        means = {
-            name: float(np.mean([row[name] for row in rows[-10:] if row[name] is not None]))
+        found = {
+            name: [row[name] for row in rows if row[name] is not None][-10:]
             for name in ("reward_mean", "turns", "sampled_tokens", "entropy", "mismatch_p99")
         }
+        means = {name: float(np.mean(values)) for name, values in found.items() if values}
         tokens = float(sum(row["tokens"] for row in rows))
         return {"updates": self.update, "tokens": tokens, **means}
+
+
+def mismatch(histogram: np.ndarray, mean: float) -> dict[str, float]:
+    """The mismatch of an update; not a number where every token came from older weights."""
+    if not histogram.any():
+        return dict.fromkeys(("mismatch_mean", "mismatch_p99", "mismatch_max"), math.nan)
+    return {
+        "mismatch_mean": mean,
+        "mismatch_p99": mismatch_quantile(histogram, 0.99),
+        "mismatch_max": mismatch_quantile(histogram, 1.0),
+    }
 
 
 def group_statistics(groups: Sequence[Group], update: int) -> dict[str, float]:

@@ -24,15 +24,17 @@ def make_rl_loss(model: ModelConfig, ratio_cap: float | None = None) -> LossFn:
     Their log-probabilities are computed there only, since most tokens of an episode are the
     environment's. Each advantage is weighed by its token's importance ratio, at most
     `ratio_cap` (None: not at all), whose mean is logged. `batch["normalizer"]` [B] sums to the
-    constant Z. The routers' selection biases are left alone: no loads are returned.
+    constant Z. The routers' selection biases are left alone: no loads are returned. Logged too are
+    the gaps to the sampler's log-probabilities: `mismatch` at equal weights, which is an error of
+    numerics, and `drift` from older ones.
     """
     transformer = Transformer(model)
 
     def loss_fn(variables: Variables, batch: Batch) -> tuple[WeightedMetric, Aux]:
         targets = batch["targets"]
-        tokens, mask, advantages, sampled = (
+        tokens, mask, stale, advantages, sampled = (
             batch[name].ravel()[targets]
-            for name in ("tokens", "loss_mask", "advantages", "sampler_logprobs")
+            for name in ("tokens", "loss_mask", "stale", "advantages", "sampler_logprobs")
         )
         output = transformer.apply(
             variables,
@@ -48,12 +50,14 @@ def make_rl_loss(model: ModelConfig, ratio_cap: float | None = None) -> LossFn:
         frozen = jax.lax.stop_gradient(all_logprobs)
         entropy = -(jnp.exp(frozen) * frozen).sum(-1)
         gap = jnp.abs(jax.lax.stop_gradient(logprobs) - sampled)
+        current = mask * (stale == 0)
         metrics = {
             "loss": loss,
             "ratio_mean": WeightedMetric(*masked_sum(ratios, mask)),
             "entropy": WeightedMetric(*masked_sum(entropy, mask)),
-            "mismatch_mean": WeightedMetric(*masked_sum(gap, mask)),
-            "mismatch_histogram": WeightedMetric(_histogram(gap, mask), mask.sum()),
+            "mismatch_mean": WeightedMetric(*masked_sum(gap, current)),
+            "mismatch_histogram": WeightedMetric(_histogram(gap, current), jnp.ones(())),
+            "drift_mean": WeightedMetric(*masked_sum(gap, mask - current)),
         }
         return loss, Aux(metrics)
 

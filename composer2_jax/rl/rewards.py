@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from composer2_jax.errors import UserError, check_at_least
 from composer2_jax.sampler.records import Effort
 
 
@@ -42,6 +43,11 @@ class RewardConfig:
     length_q: float = 0.5
     effort: EffortWeights = EffortWeights()
     invalid_call: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 0, "length", "length_q", "invalid_call")
+        if not self.length_k > 0:
+            raise UserError(f"RewardConfig.length_k = {self.length_k} must be above 0")
 
 
 def length_penalty(x: float, k: float, q: float) -> float:

@@ -19,7 +19,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from composer2_jax.errors import UserError
+from composer2_jax.errors import UserError, check_at_least
 from composer2_jax.model.config import ModelConfig
 from composer2_jax.model.decoding import (
     Cache,
@@ -51,6 +51,9 @@ class SamplerConfig:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
+        check_at_least(self, 1, "slots", "prefill_shapes", "decode_rows", "length_buckets")
+        check_at_least(self, 2, "max_length")
+        check_at_least(self, 0, "temperature")
         if max(self.decode_rows) < self.slots:
             raise UserError("SamplerConfig.decode_rows must reach SamplerConfig.slots")
         if max(self.length_buckets) < self.max_length:
@@ -85,6 +88,11 @@ class Engine:
     """Not thread-safe: one thread owns it. `version` is that of the weights in use."""
 
     def __init__(self, model: ModelConfig, config: SamplerConfig):
+        if config.max_length > model.max_length:
+            raise UserError(
+                f"SamplerConfig.max_length={config.max_length} exceeds "
+                f"ModelConfig.max_length={model.max_length}"
+            )
         self.model, self.config = model, config
         self.version = -1
         self._weights: DecodingWeights | None = None

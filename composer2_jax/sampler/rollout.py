@@ -184,6 +184,9 @@ class RolloutDriver:
         episode.transcript.append_sampled(turn.tokens, turn.logprobs, turn.versions)
         episode.fed += len(turn.tokens)
         if turn.stop == "context":
+            cut = ParseError("the context is full", self._codec.decode(turn.tokens))
+            episode.turns += 1
+            episode.messages.append(cut.as_message())
             self._stop_for_context(episode)
             return
         if turn.stop != "stop":

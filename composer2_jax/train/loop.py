@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ from tqdm import tqdm
 
 from composer2_jax.checkpoint.manager import CheckpointManager, restore_weights
 from composer2_jax.core import trees
-from composer2_jax.data.pipeline import eval_batches, read_mixture, train_iterator
-from composer2_jax.errors import UserError
+from composer2_jax.data.pipeline import eval_batches, read_mixture, train_iterator, vocabulary_size
+from composer2_jax.errors import UserError, check_at_least
 from composer2_jax.model.config import ModelConfig
 from composer2_jax.model.transformer import Variables, init_variables
 from composer2_jax.optim.adamw import OptimizerConfig, make_optimizer
@@ -31,6 +31,7 @@ from composer2_jax.train.metrics import MetricsLog, read_metrics
 from composer2_jax.train.state import TrainState, init_state
 from composer2_jax.train.step import TrainStep, make_train_step
 
+MAX_SKIPPED = 10  # updates in a row
 TRAINED_ON = ("tokens", "segment_ids", "positions", "loss_mask")
 
 
@@ -48,6 +49,10 @@ class DataConfig:
     heldout: str = ""
     heldout_batches: int = 16
 
+    def __post_init__(self) -> None:
+        check_at_least(self, 1, "rows", "heldout_batches")
+        check_at_least(self, 2, "length")  # a token, and the next one
+
 
 @dataclasses.dataclass(frozen=True)
 class Source:
@@ -56,6 +61,9 @@ class Source:
     run: str
     step: int = 0
     prefix: str = ""
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 0, "step")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +80,11 @@ class PretrainConfig:
     microbatches: int = 1
     log_every: int = 10
 
+    def __post_init__(self) -> None:
+        check_at_least(self, 1, "steps", "save_every", "microbatches", "log_every")
+        if self.keep_steps:
+            check_at_least(self, 1, "keep_steps")
+
 
 def pretrain(
     workdir: Path,
@@ -85,6 +98,7 @@ def pretrain(
     """Runs one phase and returns its last losses, tokens, speed and held-out measurements."""
     if data.length > model.max_length:
         raise UserError(f"DataConfig.length={data.length} exceeds ModelConfig.max_length")
+    batches = _batches(workdir, model, data, seed)
     held_out = _held_out(workdir, data)
     built = make_optimizer(optimizer, config.steps)
     step = make_train_step(model, built, make_loss(model, loss), microbatches=config.microbatches)
@@ -94,7 +108,8 @@ def pretrain(
     # Closing waits for a save under way, also after Ctrl-C: what is half written is not lost.
     with contextlib.closing(CheckpointManager(directory, keep_steps=config.keep_steps)) as manager:
         state = manager.restore_latest(init_state(start, built))
-        batches = _batches(workdir, data, seed, manager.restore_position())
+        if (position := manager.restore_position()) is not None:
+            batches.set_state(position)
         state, last = _train(workdir, state, step, batches, manager, config)
     after = measure(model, state.variables, held_out, drafts=loss.mtp > 0)
     return {**last, **_report(before, after), "skipped": int(state.skipped)}
@@ -156,7 +171,7 @@ def _train(
     first = int(state.step)
     with contextlib.closing(MetricsLog(workdir / "metrics.jsonl", first)) as log:
         last = _last_line(workdir)
-        speed, window = Speed(), []
+        speed, window, lost = Speed(), [], 0
         with tqdm(total=config.steps, initial=first, desc=workdir.name, unit="step") as bar:
             for number in range(first + 1, config.steps + 1):
                 batch = next(batches)
@@ -166,6 +181,7 @@ def _train(
                 saving |= number == config.steps
                 if saving or number % config.log_every == 0 or number == 1:
                     seen = last.get("total_tokens", 0.0)
+                    lost = lost_in_a_row(lost, [bool(m["skipped"]) for m in window])
                     last = _means(window)
                     last["total_tokens"] = seen + last["tokens"] * len(window)
                     last |= speed.after(last["tokens"] * len(window))
@@ -177,6 +193,21 @@ def _train(
                 bar.update()
     manager.wait()
     return state, {**last, "tokens": last.get("total_tokens", 0.0)}
+
+
+def lost_in_a_row(before: int, skipped: Sequence[bool]) -> int:
+    """How many updates up to the last of `skipped` were left out one after another.
+
+    Raises UserError when they are so many that no more will follow: nothing is trained any more.
+    """
+    for lost in skipped:
+        before = before + 1 if lost else 0
+    if before >= MAX_SKIPPED:
+        raise UserError(
+            f"{before} updates in a row were not finite and left out; start again with a lower "
+            f"OptimizerConfig.learning_rate, or look at the data"
+        )
+    return before
 
 
 class Speed:
@@ -214,16 +245,15 @@ def _shown(means: dict[str, float]) -> dict[str, str]:
     return shown
 
 
-def _batches(
-    workdir: Path, data: DataConfig, seed: int, position: dict[str, Any] | None
-) -> Iterator[Any]:
-    """The endless batches of the mixture, from `position` on."""
+def _batches(workdir: Path, model: ModelConfig, data: DataConfig, seed: int) -> Any:
+    """The endless batches of the mixture; UserError where the model lacks some of their tokens."""
     directory = workdir / data.directory
     mixture = read_mixture(directory, data.mixture)
-    batches = train_iterator(directory / "tokens", mixture, data.rows, data.length, seed)
-    if position is not None:
-        batches.set_state(position)
-    return batches
+    splits = [(task, "train") for task in mixture] + [(data.heldout, "heldout")] * bool(
+        data.heldout
+    )
+    model.check_vocabulary(vocabulary_size(directory / "tokens", splits), directory)
+    return train_iterator(directory / "tokens", mixture, data.rows, data.length, seed)
 
 
 def _held_out(workdir: Path, data: DataConfig) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from composer2_jax.core.numerics import WeightedMetric, masked_sum
-from composer2_jax.errors import UserError
+from composer2_jax.errors import UserError, check_at_least
 from composer2_jax.model.config import ModelConfig
 from composer2_jax.model.transformer import Output, Transformer, Variables
 
@@ -48,6 +48,7 @@ class LossConfig:
     z: float = 0.0
 
     def __post_init__(self) -> None:
+        check_at_least(self, 0, "next_token", "mtp", "z")
         if self.next_token == 0 and self.mtp == 0:
             raise UserError("LossConfig: next_token and mtp are both 0, so nothing is trained")
 

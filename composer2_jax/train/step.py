@@ -144,7 +144,7 @@ def updated_router(router: Any, aux: Aux, rate: float, optimizer: Optimizer) -> 
     def move(path: Any, bias: Array) -> Array:
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         load = aux.mtp_loads if trees.under(name, ("mtp",)) else aux.loads
-        if load is None or not optimizer.is_trainable(name.partition("/")[0]):
+        if load is None or not optimizer.is_trainable(name):
             return bias
         return updated_bias(bias, load, rate)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from composer2_jax.data.pipeline import eval_batches, read_mixture, train_iterator
+from composer2_jax.data.prepare import PRETRAIN_SHARES
 from composer2_jax.data.store import TokenFile, write_tokens
 from composer2_jax.errors import UserError
 
@@ -21,7 +22,7 @@ def make_task(folder: Path, name: str, lengths: list[int], first: int = 10, whol
     for length in lengths:
         documents.append((np.arange(token, token + length), np.ones(length, int)))
         token += length
-    write_tokens(folder, name, "train", documents, whole=whole)
+    write_tokens(folder, name, "train", documents, vocab_size=1 << 20, whole=whole)
     return [tuple(ids.tolist()) for ids, _ in documents]
 
 
@@ -155,6 +156,6 @@ def test_bad_requests_are_one_clear_line(prepared: Path) -> None:
 
 def test_prepared_mixtures_feed_the_iterator(prepared: Path) -> None:
     mixture = read_mixture(prepared, "pretrain")
-    assert mixture == {"stdlib_plain": 0.2, "stdlib_quote": 0.5, "stdlib_repair": 0.3}
+    assert mixture == PRETRAIN_SHARES
     batch = next(train_iterator(prepared / "tokens", mixture, 4, 256, seed=0))
     assert np.mean(batch["segment_ids"] > 0) > 0.7

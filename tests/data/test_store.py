@@ -27,7 +27,7 @@ def test_flags_that_do_not_fit_are_refused() -> None:
 
 def test_a_token_file_knows_its_counts(tmp_path: Path) -> None:
     documents = [(np.arange(3), np.array([0, 1, 1])), (np.arange(5), np.ones(5, int))]
-    counts = write_tokens(tmp_path, "t", "train", documents, whole=True)
+    counts = write_tokens(tmp_path, "t", "train", documents, vocab_size=8, whole=True)
     file = TokenFile(tmp_path, "t", "train")
     assert (counts["documents"], counts["tokens"], counts["trained_tokens"]) == (2, 8, 7)
     assert file.lengths.tolist() == [3, 5]
@@ -36,11 +36,11 @@ def test_a_token_file_knows_its_counts(tmp_path: Path) -> None:
 
 
 def test_a_missing_empty_or_half_written_file_is_one_clear_line(tmp_path: Path) -> None:
-    write_tokens(tmp_path, "none", "train", [])
-    write_tokens(tmp_path, "half", "train", [(np.arange(3), np.ones(3, int))])
+    write_tokens(tmp_path, "none", "train", [], vocab_size=8)
+    write_tokens(tmp_path, "half", "train", [(np.arange(3), np.ones(3, int))], vocab_size=8)
     # The metadata is written last: without it the rest is not whole.
     (tmp_path / "half" / "train.json").unlink()
-    write_tokens(tmp_path, "cut", "train", [(np.arange(3), np.ones(3, int))])
+    write_tokens(tmp_path, "cut", "train", [(np.arange(3), np.ones(3, int))], vocab_size=8)
     (tmp_path / "cut" / "train.json").write_text("{", encoding="utf-8")
     for task in ("gone", "none", "half", "cut"):
         with pytest.raises(UserError, match=task) as error:

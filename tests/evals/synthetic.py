@@ -159,6 +159,7 @@ def make_run(workdir: Path, *, tasks: int = 12, updates: int = 12, steps: int = 
                 "grad_norm": 0.2 + draw.random() / 10,
                 "entropy": 0.45 + draw.gauss(0, 0.02),
                 "turns": 5 + 10 * i / updates,
+                "tokens": 9_000,
                 "sampled_tokens": 14 + 24 * i / updates,
                 "staleness_mean": draw.random(),
                 "staleness_max": draw.randint(1, 3),
@@ -174,7 +175,7 @@ def make_run(workdir: Path, *, tasks: int = 12, updates: int = 12, steps: int = 
         workdir / "rl" / "episodes.jsonl",
         [episode(t, s, s == 0, step=t // 2) for t in range(4) for s in range(2)],
     )
-    write_json(workdir / "rl" / "done.json", {**cost, "wall_seconds": 300.0})
+    write_json(workdir / "rl" / "done.json", {**cost, "wall_seconds": 300.0, "tokens": 540_000})
     for name, rate, persistent in (
         ("eval_sft", 0.25, False),
         ("eval_rl", 0.5, True),

@@ -66,6 +66,7 @@ def test_the_numbers_are_those_of_the_stages(complete: Path) -> None:
     assert report["total_seconds"] == 95 + sum(s["seconds"] for s in report["stages"].values())
     assert report["stages"]["rl"]["seconds"] == 300
     assert report["stages"]["bulk"]["tokens"] == 2_050_000
+    assert report["stages"]["rl"]["tokens"] == 540_000, "its episodes are a sample of them"
     assert report["stages"]["sft"]["loss"] < report["stages"]["sft"]["first_loss"]
     assert report["seed"] == 7
     assert report["versions"]["python"].startswith("3.")

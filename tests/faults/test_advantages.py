@@ -98,7 +98,7 @@ def test_the_reward_of_an_empty_response_reaches_no_token_and_is_still_logged() 
     empty = trajectory(3, reward=10.0, sampled=[0, 0, 0])
     other = trajectory(4, reward=0.0, seed=1)
     groups = [Group(0, "t", (empty, other))]
-    (batch,) = pack_rows(learning_members(groups), (9,), 9, 1.0)
+    (batch,) = pack_rows(learning_members(groups), (9,), 9, 1.0, 0)
     trained = batch["loss_mask"] == 1
     assert trained.sum() == 3
     assert set(batch["advantages"][trained].tolist()) == {-5.0}

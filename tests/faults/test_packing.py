@@ -23,7 +23,7 @@ def tokens_dir(tmp_path: Path) -> Path:
         ids = 100 * (number + 1) + np.arange(length)
         documents.append((ids, np.arange(length) % 2))
     documents[0] = (documents[0][0], np.ones(2, int))
-    write_tokens(tmp_path, "t", "train", documents)
+    write_tokens(tmp_path, "t", "train", documents, vocab_size=1 << 20)
     return tmp_path
 
 

@@ -33,7 +33,7 @@ def unpacked(batches: list[Batch]) -> list[dict[str, list]]:
     [((9,), 9), ((9,), 18), ((9,), 40), ((20,), 20), ((11,), 22), ((64,), 200), ((4, 9), 18)],
 )
 def test_every_token_keeps_what_belongs_to_it(lengths: tuple[int, ...], tokens: int) -> None:
-    batches = pack_rows(MEMBERS, lengths, tokens, 8.0)
+    batches = pack_rows(MEMBERS, lengths, tokens, 8.0, 0)
     for batch in batches:
         rows, length = batch["tokens"].shape
         assert length in lengths and rows == tokens // length
@@ -54,14 +54,14 @@ def test_every_token_keeps_what_belongs_to_it(lengths: tuple[int, ...], tokens: 
 
 
 def test_short_ones_fill_the_gaps() -> None:
-    assert len(pack_rows(MEMBERS, (9,), 9, 1.0)) == 3  # 9, 6 + 3, 2
-    assert len(pack_rows(MEMBERS, (20,), 20, 1.0)) == 1
-    assert len(pack_rows(MEMBERS, (9,), 18, 1.0)) == 2
+    assert len(pack_rows(MEMBERS, (9,), 9, 1.0, 0)) == 3  # 9, 6 + 3, 2
+    assert len(pack_rows(MEMBERS, (20,), 20, 1.0, 0)) == 1
+    assert len(pack_rows(MEMBERS, (9,), 18, 1.0, 0)) == 2
 
 
 def test_short_ones_do_not_pay_for_long_rows() -> None:
     """Nine tokens need the long row; six and two share a short one, three opens another."""
-    long, short = pack_rows(MEMBERS, (8, 12), 24, 1.0)
+    long, short = pack_rows(MEMBERS, (8, 12), 24, 1.0, 0)
     assert (long["tokens"].shape, short["tokens"].shape) == ((2, 12), (3, 8))
     assert (long["segment_ids"] > 0).sum(axis=1).tolist() == [12, 0]
     assert (short["segment_ids"] > 0).sum(axis=1).tolist() == [8, 0, 0]
@@ -72,7 +72,7 @@ def test_short_ones_do_not_pay_for_long_rows() -> None:
 @pytest.mark.parametrize("sampled", [[0, 1, 1, 0, 0, 1], [0, 0, 0, 0, 0, 0]])
 def test_the_targets_are_the_places_of_the_sampled_tokens(sampled: list[int]) -> None:
     members = [*MEMBERS, (trajectory(6, seed=9, sampled=sampled), 0.25)]
-    for batch in pack_rows(members, (9,), 18, 1.0):
+    for batch in pack_rows(members, (9,), 18, 1.0, 0):
         places = batch["targets"]
         trained = np.flatnonzero(batch["loss_mask"])
         assert places[: len(trained)].tolist() == trained.tolist()
@@ -81,14 +81,14 @@ def test_the_targets_are_the_places_of_the_sampled_tokens(sampled: list[int]) ->
 
 
 def test_an_update_with_nothing_to_learn_is_one_empty_microbatch() -> None:
-    (batch,) = pack_rows([], (9, 20), 18, 8.0)
+    (batch,) = pack_rows([], (9, 20), 18, 8.0, 0)
     assert batch["tokens"].shape == (2, 9) and not batch["segment_ids"].any()
     assert batch["normalizer"].sum() == pytest.approx(8.0)
 
 
 def test_a_trajectory_that_does_not_fit_is_refused_and_not_cut() -> None:
     with pytest.raises(ValueError, match="9 tokens does not fit rows of 8"):
-        pack_rows(MEMBERS, (4, 8), 8, 1.0)
+        pack_rows(MEMBERS, (4, 8), 8, 1.0, 0)
 
 
 def test_those_without_an_advantage_are_left_out_with_the_others_unchanged() -> None:

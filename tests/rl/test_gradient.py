@@ -53,7 +53,7 @@ def update(pieces: Sequence[Batch], weights: Variables | None = None, step: Any 
 def each_alone(members: Sequence[Member]) -> list[Batch]:
     """One trajectory a microbatch, each at the start of a row of its own."""
     share = Z / len(members)
-    return [pack_rows([member], (ROW,), ROW, share)[0] for member in members]
+    return [pack_rows([member], (ROW,), ROW, share, 0)[0] for member in members]
 
 
 @functools.cache
@@ -71,7 +71,7 @@ def test_the_gradient_does_not_depend_on_the_split_into_microbatches(
 ) -> None:
     pieces, start = [], 0
     for size in split:
-        pieces += pack_rows(MEMBERS[start : start + size], (ROW,), ROW, Z * size / len(MEMBERS))
+        pieces += pack_rows(MEMBERS[start : start + size], (ROW,), ROW, Z * size / len(MEMBERS), 0)
         start += size
     assert len(pieces) == len(split)
     found = update(pieces)
@@ -83,7 +83,7 @@ def test_the_gradient_does_not_depend_on_the_split_into_microbatches(
 
 
 def test_the_gradient_does_not_depend_on_rows_side_by_side() -> None:
-    (batch,) = pack_rows(MEMBERS, (11,), 22, Z)
+    (batch,) = pack_rows(MEMBERS, (11,), 22, Z, 0)
     assert (batch["segment_ids"].max(axis=1) == 2).all()
     assert distance(update([batch]).gradient, reference().gradient) < 1e-6
 
@@ -128,7 +128,7 @@ def test_each_token_is_weighed_by_its_truncated_ratio() -> None:
 def test_the_constant_makes_gradients_add_up() -> None:
     """With a divisor that counts tokens or members, two halves would not sum to the whole."""
     halves = [
-        update(pack_rows(half, (ROW,), ROW, Z)).gradient for half in (MEMBERS[:2], MEMBERS[2:])
+        update(pack_rows(half, (ROW,), ROW, Z, 0)).gradient for half in (MEMBERS[:2], MEMBERS[2:])
     ]
     assert distance(halves[0] + halves[1], reference().gradient) < 1e-6
 
@@ -142,12 +142,12 @@ def test_a_member_without_advantage_changes_nothing() -> None:
 def test_what_the_harness_wrote_is_not_trained_on() -> None:
     member, advantage = MEMBERS[1]
     silent = Trajectory(**{**vars(member), "mask": (0,) * len(member.tokens)})
-    found = update(pack_rows([(silent, advantage)], (ROW,), ROW, Z))
+    found = update(pack_rows([(silent, advantage)], (ROW,), ROW, Z, 0))
     assert (found.gradient == 0.0).all() and float(found.metrics["objective"]) == 0.0
 
 
 def test_an_update_with_nothing_to_learn_is_counted_and_moves_nothing() -> None:
-    found = update(pack_rows([], (ROW,), ROW, Z))
+    found = update(pack_rows([], (ROW,), ROW, Z, 0))
     assert (found.gradient == 0.0).all() and float(found.metrics["objective"]) == 0.0
     assert found.step == 1 and int(found.metrics["skipped"]) == 0
     assert all(np.isfinite(value).all() for value in found.metrics.values())
@@ -168,6 +168,21 @@ def test_the_samplers_logprobs_are_compared_and_not_used() -> None:
     assert float(differing.metrics["mismatch_mean"]) == pytest.approx(0.25, rel=1e-3)
     histogram = np.asarray(differing.metrics["mismatch_histogram"])
     assert 0.25 * 0.999 <= mismatch_quantile(histogram, 0.99) <= 0.25 * 10**0.1 * 1.001
+
+
+def test_older_weights_count_as_drift_and_not_as_mismatch() -> None:
+    """Half of the members are one update old: their gap is the policy's, not the numerics'."""
+    made = []
+    for number, (member, advantage) in enumerate(MEMBERS):
+        off = 0.0 if number % 2 else 0.25
+        logprobs = tuple(training_logprobs(member.tokens) - off)
+        versions = tuple(7 - (number % 2 == 0) if on else -1 for on in member.mask)
+        changed = {**vars(member), "logprobs": logprobs, "versions": versions}
+        made.append((Trajectory(**changed), advantage))
+    metrics = update(pack_rows(made, (11,), 22, Z, 7)).metrics
+    assert float(metrics["mismatch_mean"]) < 1e-4
+    assert float(metrics["drift_mean"]) == pytest.approx(0.25, rel=1e-3)
+    assert mismatch_quantile(np.asarray(metrics["mismatch_histogram"]), 1.0) < 1e-3
 
 
 def test_the_router_is_left_alone() -> None:

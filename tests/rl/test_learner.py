@@ -10,14 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from composer2_jax.checkpoint.manager import CheckpointManager
 from composer2_jax.errors import UserError
-from composer2_jax.optim.adamw import OptimizerConfig, make_optimizer
+from composer2_jax.optim.adamw import OptimizerConfig
 from composer2_jax.rl import learner as module
 from composer2_jax.rl.learner import Learner, ReinforceConfig, group_statistics, make_schedule
 from composer2_jax.rl.loss import MISMATCH_EDGES
 from composer2_jax.rl.trajectory import Group
-from composer2_jax.train.state import init_state
 from tests.rl.samples import group
 from tests.sampler.samples import MODEL
 
@@ -60,7 +58,9 @@ def counting_step(*_: Any) -> Any:
             "objective": jnp.zeros(()),
             "entropy": jnp.ones(()),
             "tokens": jnp.ones(()),
+            "mismatch_mean": jnp.zeros(()),
             "mismatch_histogram": jnp.zeros(len(MISMATCH_EDGES) - 1),
+            "skipped": jnp.zeros(()),
         }
         return state.replace(
             step=state.step + 1, params={"seen": state.params["seen"] + seen}
@@ -81,14 +81,8 @@ def marked(place: int, version: int = 0) -> Group:
 
 @pytest.fixture
 def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run's directory beside an SFT checkpoint of the stand-in's weights."""
+    """A run's directory; its step is the stand-in."""
     monkeypatch.setattr(module, "make_streamed_step", counting_step)
-    weights = {"params": {"seen": jnp.zeros(64)}, "router": {"bias": jnp.zeros(2)}}
-    state = init_state(weights, make_optimizer(OptimizerConfig(), 1))
-    manager = CheckpointManager(tmp_path / "sft" / "checkpoints")
-    manager.save(0, state)
-    manager.wait()
-    manager.close()
     (tmp_path / "rl").mkdir()
     return tmp_path / "rl"
 
@@ -96,7 +90,8 @@ def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def opened(workdir: Path, prompts: int = 8, **config: Any) -> Learner:
     settings = ReinforceConfig(groups_per_update=2, group_size=2, **config)
     schedule = make_schedule(prompts, settings, seed=0)
-    return Learner(workdir, MODEL, OptimizerConfig(), settings, schedule)
+    weights = {"params": {"seen": jnp.zeros(64)}, "router": {"bias": jnp.zeros(2)}}
+    return Learner(workdir, weights, MODEL, OptimizerConfig(), settings, schedule)
 
 
 def trained(learner: Learner) -> list[int]:

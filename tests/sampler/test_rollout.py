@@ -108,9 +108,12 @@ def test_a_full_context_ends_the_episode_and_it_is_graded_as_it_stands() -> None
     between = len(CODEC.encode("<|tool|>ok<|assistant|>"))
     inside_second_turn = opening + turn + between + 2
     before_second_turn = opening + turn + 1
-    for room, turns in ((inside_second_turn, 1), (before_second_turn, 1), (opening, 0)):
+    for room, turns in ((inside_second_turn, 2), (before_second_turn, 1), (opening, 0)):
         episode = play(lambda *_: CODEC.encode(looks), max_length=room)
         assert (episode.ending, episode.turns) == ("context", turns)
+        said = [message for message in episode.messages if message.role == "assistant"]
+        assert len(said) == turns, "the turn that was cut is part of the record too"
+        assert [bool(message.error) for message in said] == [False, True][:turns]
         assert episode.reward == float(turns > 0)
         assert sum(episode.transcript.mask) == (
             turn + 2 if room == inside_second_turn else turns * turn

@@ -32,7 +32,7 @@ def write_data(root: Path) -> Path:
             cycle = random.integers(1, tiny.VOCAB, 3)
             ids = np.tile(cycle, 6)[: random.integers(8, 18)]
             documents.append((ids, np.ones(len(ids), int)))
-        write_tokens(data / "tokens", "cycles", split, documents)
+        write_tokens(data / "tokens", "cycles", split, documents, vocab_size=tiny.VOCAB)
     (data / "mixtures.json").write_text(json.dumps({"pretrain": {"cycles": 1.0}}))
     return data
 

@@ -11,11 +11,13 @@ import pytest
 
 from composer2_jax.checkpoint.manager import restore_weights
 from composer2_jax.core.trees import digest, named_leaves
+from composer2_jax.data.store import write_tokens
 from composer2_jax.errors import UserError
 from composer2_jax.train import loop
 from composer2_jax.train.loop import DataConfig, Source
 from composer2_jax.train.losses import LossConfig
 from composer2_jax.train.metrics import read_metrics
+from tests.model import tiny
 from tests.train import runs
 
 HELDOUT = dataclasses.replace(runs.DATA, heldout="cycles", heldout_batches=2)
@@ -132,3 +134,32 @@ def test_weights_that_do_not_fit_are_named(root: Path) -> None:
 def test_rows_longer_than_the_model_allows_are_refused(root: Path) -> None:
     with pytest.raises(UserError, match="max_length"):
         runs.run(root / "y", data=DataConfig(length=65))
+
+
+def test_tokens_that_the_model_does_not_have_are_refused(root: Path) -> None:
+    smaller = dataclasses.replace(runs.MODEL, vocab_size=tiny.VOCAB - 1)
+    with pytest.raises(UserError, match=r"has 48 tokens, but ModelConfig.vocab_size=47"):
+        runs.run(root / "z", model=smaller)
+
+
+def test_token_files_of_different_tokenizers_are_not_mixed(tmp_path: Path) -> None:
+    data = runs.write_data(tmp_path)
+    other = [(np.arange(1, 9), np.ones(8, int))]
+    write_tokens(data / "tokens", "other", "train", other, vocab_size=tiny.VOCAB, tokenizer="other")
+    (data / "mixtures.json").write_text('{"pretrain": {"cycles": 0.5, "other": 0.5}}')
+    with pytest.raises(UserError, match=r"cycles/train and other/train are of different tok"):
+        runs.run(tmp_path / "z")
+
+
+def test_a_run_that_trains_nothing_any_more_ends(root: Path) -> None:
+    """An infinite rate makes weights that are not finite: from then on every update is left out."""
+    hopeless = dataclasses.replace(runs.OPTIMIZER, learning_rate=float("inf"), warmup_steps=0)
+    with pytest.raises(UserError, match=r"1\d updates in a row .* OptimizerConfig.learning_rate"):
+        runs.run(root / "lost", steps=30, log_every=4, save_every=30, optimizer=hopeless)
+
+
+def test_updates_are_lost_in_a_row_only_without_a_good_one_between() -> None:
+    assert loop.lost_in_a_row(3, [True, False, True]) == 1
+    assert loop.lost_in_a_row(3, [True] * 6) == 9
+    with pytest.raises(UserError, match="10 updates"):
+        loop.lost_in_a_row(3, [True] * 7)

@@ -13,9 +13,9 @@ import pytest
 from composer2_jax.core.trees import digest, named_leaves
 from composer2_jax.errors import UserError
 from composer2_jax.optim.adamw import make_optimizer
-from composer2_jax.train.losses import LossConfig, make_loss
+from composer2_jax.train.losses import Aux, LossConfig, make_loss
 from composer2_jax.train.state import TrainState, init_state
-from composer2_jax.train.step import load_max_over_mean, make_train_step
+from composer2_jax.train.step import load_max_over_mean, make_train_step, updated_router
 from tests.model import tiny
 from tests.train.runs import OPTIMIZER, copied
 
@@ -64,6 +64,21 @@ def test_the_router_biases_move_against_the_loads_of_trunk_and_draft_layer() -> 
     assert float(metrics["load_max_over_mean"]) == pytest.approx(
         float(load_max_over_mean(output.loads))
     )
+
+
+@pytest.mark.parametrize(
+    ("trainable", "moved"),
+    [((), 2), (("mtp",), 1), (("sparse_blocks/attention",), 0), (("sparse_blocks/mlp",), 1)],
+)
+def test_a_router_bias_moves_with_the_experts_that_it_serves(
+    trainable: tuple[str, ...], moved: int
+) -> None:
+    optimizer = make_optimizer(dataclasses.replace(OPTIMIZER, trainable=trainable), 10)
+    output = tiny.forward(BATCH)
+    router = tiny.variables()["router"]
+    changed = updated_router(router, Aux({}, output.loads, output.mtp_loads), 1e-3, optimizer)
+    pairs = zip(jax.tree.leaves(router), jax.tree.leaves(changed), strict=True)
+    assert sum(bool((before != after).any()) for before, after in pairs) == moved
 
 
 def test_what_is_not_finite_is_skipped_and_counted() -> None:
