@@ -4,7 +4,7 @@
 
 A verb is a file of a few lines that hands one library function to `run`; the function's arguments
 are what gin binds. Bad input ends with one line on stderr and exit code 2, before anything is
-written. This is the only file that imports gin or absl; only verbs import it.
+written. This is the only file that imports gin; only verbs import it.
 """
 
 import ctypes

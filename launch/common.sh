@@ -128,7 +128,6 @@ make_sandbox() {
     local wanted=() problem
     command -v bwrap >/dev/null || wanted+=(bubblewrap)
     command -v git >/dev/null || wanted+=(git)
-    command -v rg >/dev/null || wanted+=(ripgrep)
     command -v setpriv >/dev/null && command -v prlimit >/dev/null || wanted+=(util-linux)
     # The sandbox shows its processes /usr and nothing else of this machine.
     [ -x /usr/bin/python3 ] || wanted+=(python3)

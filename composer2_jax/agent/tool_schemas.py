@@ -8,12 +8,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+# One argument of a process may have 128 KiB, the shell's own words included.
+MAX_COMMAND_BYTES = 100_000
 LINES_PATTERN = re.compile(r"(\d{1,7})\|?(?:-(\d{1,7})\|?)?")
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A positional parameter. `kind` is "text" or "lines" ("7", "7|" or "3|-9|")."""
+    """A positional parameter. `kind` is "text", "lines" ("7", "7|" or "3|-9|") or "command"."""
 
     name: str
     description: str
@@ -57,7 +59,7 @@ SCHEMAS: dict[str, ToolSchema] = {
         ToolSchema(
             "run_command",
             "Run a shell command in the repository.",
-            (Parameter("command", "the command; empty = the task's tests"),),
+            (Parameter("command", "the command; empty = the task's tests", kind="command"),),
         ),
         ToolSchema(
             "list_dir",
@@ -103,9 +105,25 @@ def check_call(name: str, arguments: Mapping[str, str]) -> str:
         value = arguments.get(parameter.name)
         if value is None and parameter.required:
             return f"{name} needs {parameter.name}"
-        if value and parameter.kind == "lines":
-            try:
-                parse_lines(value)
-            except ValueError as error:
-                return f"{name}: {error}"
+        problem = _problem_with_value(value or "", parameter)
+        if problem:
+            return f"{name}: {problem}"
+    return ""
+
+
+def _problem_with_value(value: str, parameter: Parameter) -> str:
+    if "\0" in value:
+        return f"NUL in {parameter.name}"
+    try:
+        # Escaped surrogates stand for bytes of a file that is not UTF-8; others for nothing.
+        data = value.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return f"{parameter.name} is not text"
+    if parameter.kind == "command" and len(data) > MAX_COMMAND_BYTES:
+        return f"{parameter.name} of {len(data)} bytes; write a file and run it"
+    if value and parameter.kind == "lines":
+        try:
+            parse_lines(value)
+        except ValueError as error:
+            return str(error)
     return ""

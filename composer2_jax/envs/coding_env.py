@@ -113,7 +113,7 @@ class CodingEnv(gymnasium.Env[list[MessageDict], Action]):
             raise gymnasium.error.ResetNeeded("the episode is over: call reset")
         self._turns += 1
         results, finished = self._run(action)
-        observation = [Message("tool", text).to_dict() for text in results]
+        observation = [Message("tool", _valid(text)).to_dict() for text in results]
         truncated = not finished and self._turns >= self.config.max_turns
         if not (finished or truncated):
             return observation, 0.0, False, False, self._info()
@@ -186,6 +186,11 @@ class CodingEnv(gymnasium.Env[list[MessageDict], Action]):
         if self.config.diff:
             info["diff"] = tree_diff(self.task.files, self._state.workspace.files())
         return info
+
+
+def _valid(text: str) -> str:
+    """Text that UTF-8 can hold: names of files may be any bytes, and a call may quote anything."""
+    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
 def as_turn(action: Action) -> tuple[Message, str]:

@@ -59,7 +59,9 @@ class EnvFleet:
         with self._lock:
             slot = self._choose(task)
             self._episodes[episode] = slot
-        return slot.ask("reset", episode, task)
+        future = slot.ask("reset", episode, task)
+        future.add_done_callback(lambda done: self._forget_if_over(episode, done))
+        return future
 
     def step(
         self, episode: int, message: Message | ParseError | dict[str, Any]

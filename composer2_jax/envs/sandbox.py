@@ -59,7 +59,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class CommandResult:
-    """`stopped` names the limit that ended the command: "", "time", "output", "memory", "disk"."""
+    """`stopped` names the limit that ended the command, if one did: "time" (on the wall), "cpu",
+    "output", "memory" or "disk"."""
 
     exit_code: int
     output: str
@@ -108,7 +109,7 @@ def run(
 
 def _exit_code(outcome: Outcome) -> int:
     if outcome.stopped:
-        return 124 if outcome.stopped == "time" else 137
+        return 124 if outcome.stopped in ("time", "cpu") else 137
     return outcome.exit_code
 
 

@@ -116,9 +116,16 @@ def _input(data: bytes, stack: ExitStack) -> int:
         return subprocess.DEVNULL
     handle = os.memfd_create("stdin")
     stack.callback(os.close, handle)
-    os.write(handle, data)
+    write_all(handle, data)
     os.lseek(handle, 0, os.SEEK_SET)
     return handle
+
+
+def write_all(handle: int, data: bytes) -> None:
+    """Writes all of `data`: a single write may stop short."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(handle, rest) :]
 
 
 class _Watch:
@@ -235,7 +242,7 @@ class _Watch:
         if memory > self.bounds.memory_bytes:
             return "memory"
         if cpu_seconds > (self.bounds.cpu_seconds or self.bounds.seconds):
-            return "time"
+            return "cpu"
         if directory_bytes(self.directory, self.bounds.directory_bytes) is None:
             return "disk"
         return ""

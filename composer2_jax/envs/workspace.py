@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from composer2_jax.envs import git_objects, sandbox
+from composer2_jax.envs.supervise import write_all
 from composer2_jax.envs.task import Task
 from composer2_jax.errors import UserError
 
@@ -72,9 +73,14 @@ class Workspace:
 
     def __init__(self, source: Template, owned: bool = True) -> None:
         self.path = tempfile.mkdtemp(dir=root())
-        self._directory = os.open(self.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        os.chmod(self.path, 0o755)
-        self._write(source, sandbox.user() if owned and os.geteuid() == 0 else -1)
+        self._directory = -1
+        try:
+            self._directory = os.open(self.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            os.chmod(self.path, 0o755)
+            self._write(source, sandbox.user() if owned and os.geteuid() == 0 else -1)
+        except BaseException:
+            self.close()
+            raise
 
     @classmethod
     def of_task(cls, task: Task) -> "Workspace":
@@ -92,7 +98,7 @@ class Workspace:
         for name, data in source.files:
             handle = os.open(f"{self.path}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
             try:
-                os.write(handle, data)
+                write_all(handle, data)
                 if owner >= 0:
                     os.fchown(handle, owner, owner)
             finally:
@@ -141,9 +147,7 @@ class Workspace:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
                 raise PathError("not a file")
             os.ftruncate(handle, 0)
-            written = 0
-            while written < len(data):
-                written += os.write(handle, data[written:])
+            write_all(handle, data)
         finally:
             os.close(handle)
 
@@ -187,15 +191,47 @@ class Workspace:
         return found
 
     def digest(self) -> str:
-        """A digest of everything outside `.git`: all names with their kinds, and file contents."""
-        names = "\0".join(f"{kind} {path}" for path, kind in sorted(self.walk()))
-        return digest({**self.files(), "\0": names.encode("utf-8", "surrogateescape")})
+        """A digest of everything outside `.git`: names, kinds, modes, contents of any size, and
+        where links point."""
+        state = _blake()
+        for path, kind in sorted(self.walk()):
+            name = f"{kind} {path}".encode("utf-8", "surrogateescape")
+            state.update(b"%d %s %s" % (len(name), name, self._fingerprint(path, kind)))
+        return state.hexdigest()
+
+    def _fingerprint(self, path: str, kind: str) -> bytes:
+        """What tells this entry from another of its name and kind."""
+        try:
+            if kind == "other":
+                return self._link_target(path)
+            handle = self.open(path, os.O_RDONLY)
+        except PathError as error:
+            return f"! {error}".encode()
+        try:
+            mode = os.fstat(handle).st_mode
+            if not stat.S_ISREG(mode):
+                return b"%o" % mode
+            with open(handle, "rb", closefd=False) as stream:
+                return b"%o %s" % (mode, hashlib.file_digest(stream, _blake).digest())
+        finally:
+            os.close(handle)
+
+    def _link_target(self, path: str) -> bytes:
+        """Where a link points; of a pipe or a socket, that it is one."""
+        directory, _, name = path.rpartition("/")
+        handle = self.open(directory or ".", os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            return os.fsencode(os.readlink(name, dir_fd=handle))
+        except OSError:
+            return b"no link"
+        finally:
+            os.close(handle)
 
     def close(self) -> None:
         if self._directory >= 0:
             os.close(self._directory)
             self._directory = -1
-            remove(self.path)
+        remove(self.path)
 
     def __enter__(self) -> "Workspace":
         return self
@@ -236,9 +272,13 @@ def _read_all(handle: int, size: int) -> bytes:
     return data[:size]
 
 
+def _blake() -> "hashlib.blake2b":
+    return hashlib.blake2b(digest_size=16)
+
+
 def digest(files: Mapping[str, bytes]) -> str:
     """A digest of a tree: names and contents, each with its length."""
-    state = hashlib.blake2b(digest_size=16)
+    state = _blake()
     for path in sorted(files):
         name = path.encode("utf-8", "surrogateescape")
         state.update(b"%d %d " % (len(name), len(files[path])) + name + files[path])

@@ -124,3 +124,13 @@ def test_the_environment_loads_no_accelerator() -> None:
     script = "import sys, composer2_jax.envs.worker as w; print('jax' in sys.modules)"
     shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert shown.stdout == "False\n", shown.stderr
+
+
+def test_names_that_are_not_text_are_answered_as_text() -> None:
+    env = CodingEnv(TASK)
+    env.reset()
+    env.step(turn("<|run_command|>touch \"$(printf 'a\\377b')\""))
+    (answer,) = env.step(turn("<|list_dir|>"))[0]
+    assert "a\ufffdb" in answer["content"].replace("\ufffd\ufffd\ufffd", "\ufffd")
+    answer["content"].encode()
+    env.close()

@@ -73,6 +73,12 @@ def test_a_dead_worker_fails_what_it_did_and_is_replaced(fleet: EnvFleet) -> Non
     assert fleet.step(again.episode, turn("<|finish|>")).result(timeout=20).reward == 0.0
 
 
+def test_an_episode_that_cannot_start_leaves_nothing(fleet: EnvFleet) -> None:
+    with pytest.raises(InfraError, match="File name too long"):
+        fleet.reset(task(files={**TASK.files, "x" * 300: ""})).result()
+    assert not fleet._episodes and not any(slot.alive for slot in fleet._slots)
+
+
 def test_a_closed_fleet_leaves_no_process_and_no_workspace() -> None:
     fleet = EnvFleet(1, 1)
     episode = fleet.reset(TASK).result().episode

@@ -1,5 +1,6 @@
 """A workspace is a clean repository with one commit and no past, and goes away with its episode."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from composer2_jax.envs import sandbox
+from composer2_jax.envs import sandbox, workspace
 from composer2_jax.envs.workspace import Workspace
 from tests.envs.samples import TASK, task
 
@@ -66,10 +67,43 @@ def test_two_workspaces_of_a_task_are_equal_and_apart() -> None:
 def test_the_digest_sees_names_kinds_and_contents() -> None:
     with Workspace.of_task(TASK) as space:
         seen = {space.digest()}
-        for command in ("mkdir d", "ln -s test.py l", "mv test.py t.py", "echo > t.py", "rm l"):
+        commands = (
+            *("mkdir d", "ln -s test.py l", "ln -sf t.py l", "mv test.py t.py", "echo > t.py"),
+            *("chmod +x t.py", "mkfifo p", "rm l", "rm t.py"),
+            # Larger than what the tools would read.
+            *("head -c 3000000 /dev/zero > large", "printf x >> large"),
+        )
+        for command in commands:
             git(space, command)
             seen.add(space.digest())
-        assert len(seen) == 6
+        assert len(seen) == 1 + len(commands)
+
+
+def test_a_workspace_that_cannot_be_written_out_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    before = set(os.listdir(workspace.root()))
+    handles = set(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(workspace, "write_all", full)
+    with pytest.raises(OSError, match="no space left"):
+        Workspace.of_task(TASK)
+    assert set(os.listdir(workspace.root())) == before
+    assert set(os.listdir("/proc/self/fd")) == handles
+
+
+def test_a_write_that_stops_short_is_continued(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the kernel does on a nearly full disk, or on a signal."""
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda handle, data: write(handle, data[:7]))
+    with Workspace.of_task(TASK) as space:
+        assert space.files() == {path: text.encode() for path, text in TASK.files.items()}
+        space.write("test.py", b"0123456789" * 3)
+        assert space.read("test.py") == b"0123456789" * 3
+        result = sandbox.run(["cat"], space.path, stdin=b"0123456789" * 3)
+        assert result.output == "0123456789" * 3
 
 
 def test_the_sandbox_writes_where_the_host_reads_and_both_can_edit() -> None:

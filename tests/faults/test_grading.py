@@ -167,6 +167,26 @@ def test_a_sandbox_that_fails_once_gives_the_right_verdict(
     assert graded(module(FIXED)).reward == 1.0
 
 
+@pytest.mark.parametrize(("slow_runs", "reward"), [(1, 1.0), (grading.TRIES, 0.0)])
+def test_time_on_the_wall_that_runs_out_is_tried_again_and_never_remembered(
+    slow_runs: int, reward: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy machine gets another chance; code that sleeps does not leave its group."""
+    run, calls = sandbox.run, []
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        if len(calls) <= slow_runs:
+            return sandbox.CommandResult(124, "", "time", 20.0)
+        return run(*args, **kwargs)
+
+    monkeypatch.setattr(sandbox, "run", slow)
+    verdict = graded(module(FIXED))
+    assert (verdict.reward, verdict.infra_error) == (reward, "")
+    again = grade_files(TASK, graded_files(TASK, module(FIXED)))
+    assert again.reward == 1.0 and again.remembered == (reward == 1.0)
+
+
 def test_the_expected_answers_never_enter_a_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
     run, seen = sandbox.run, []
 

@@ -46,6 +46,13 @@ def call(arguments: Any, name: Any = "edit_file") -> dict[str, Any]:
 EDIT = {"old": "return x", "new": "return hi"}
 DICTS: list[tuple[Any, str]] = [
     ({"role": "assistant", "calls": [{"name": "edit_file"}]}, "arguments are missing"),
+    (call({"command": "echo a\0b"}, "run_command"), "NUL in command"),
+    (call({**EDIT, "new": "a\0b"}), "NUL in new"),
+    (call({"path": "a\0b"}, "read_file"), "NUL in path"),
+    (call({"command": "echo \ud800"}, "run_command"), "command is not text"),
+    (call({"items": "\udfff"}, "todo_write"), "items is not text"),
+    (call({"command": "echo " + "x" * 200_000}, "run_command"), "200005 bytes; write a file"),
+    (call(EDIT, "\ud800"), "unknown tool \ufffd"),
     (call('{"old": "return x", "new": "return hi"}'), "must be an object"),
     (call(""), "must be an object"),
     (call(None), "must be an object"),

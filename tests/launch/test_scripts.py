@@ -53,7 +53,7 @@ class Machine:
         self.stub("apt-get", APT)
         self.stub("id", '#!/usr/bin/env bash\necho "$FAKE_UID"\n')
         self.stub("sudo", "#!/usr/bin/env bash\nexit 1\n")
-        for program in ("bwrap", "git", "rg", "setpriv", "prlimit"):
+        for program in ("bwrap", "git", "setpriv", "prlimit"):
             self.stub(program, "#!/usr/bin/env bash\n")
         self.uid = 0
 

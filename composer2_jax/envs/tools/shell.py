@@ -14,6 +14,7 @@ CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 MARK = "\n[... {} characters left out ...]\n"
 STOPPED = {
     "time": " (timed out)",
+    "cpu": " (timed out)",
     "output": " (too much output)",
     "memory": " (too much memory)",
     "disk": " (disk full)",
