@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from composer2_jax import cli, files, rundir, stages
+from composer2_jax.envs import sandbox
 from composer2_jax.errors import UserError
 from composer2_jax.evals.report import write_report
 from composer2_jax.evals.terminal import result_text
@@ -72,6 +73,7 @@ def quickstart(options: argparse.Namespace, overrides: Sequence[str]) -> int:
         if all(stage.done() for stage in chosen) and _report_is_newer(workdir, chosen):
             print(result_text(workdir, files.read_json(workdir / "report.json")))
             return 0
+        sandbox.check()  # not minutes later, when the first stage needs it
         _check_disk(workdir, asked.disk_gigabytes * 1e9)
         files.write_json(workdir / "quickstart.json", state)
         with rundir.Meter(workdir / "wall.json") as meter:

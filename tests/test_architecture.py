@@ -42,7 +42,7 @@ MAY_IMPORT = {
     "rl": {*LIBRARY, *LEAVES},
     "evals": {*LIBRARY, *LEAVES},
     **{verb: {*LIBRARY, "cli", "rl", "evals", *LEAVES} for verb in VERBS},
-    "quickstart": {"cli", "errors", "evals", "files", "rundir", "stages"},
+    "quickstart": {"cli", "envs", "errors", "evals", "files", "rundir", "stages"},
 }
 # Only these may import a distribution that is dear or that must stay in one place.
 OUTSIDE = {

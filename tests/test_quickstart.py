@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from composer2_jax import quickstart, stages
+from composer2_jax.envs import sandbox
 from tests.processes import is_running, wait_for
 
 ROOT = Path(__file__).parents[1]
@@ -209,6 +210,15 @@ def test_too_little_disk_is_said_before_the_first_stage(run, folder):
     code, _, lines = run("--gin.plan.disk_gigabytes=1e9")
     assert (code, len(lines)) == (2, 1)
     assert "GB of free disk, a run needs 1000000000.0 GB" in lines[0]
+    assert not starts(folder, "a")
+
+
+def test_a_missing_sandbox_is_said_before_the_first_stage(run, folder, monkeypatch):
+    monkeypatch.setenv("PATH", str(folder))
+    sandbox.check.cache_clear()
+    code, _, lines = run()
+    assert (code, len(lines)) == (2, 1)
+    assert lines[0].endswith("the sandbox needs bwrap: apt-get install bubblewrap")
     assert not starts(folder, "a")
 
 

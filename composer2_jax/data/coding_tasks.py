@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from tqdm import tqdm
 
+from composer2_jax.envs import sandbox
 from composer2_jax.envs.coding_env import EnvConfig
 from composer2_jax.envs.evaluator import Evaluator
 from composer2_jax.envs.fleet import EnvFleet
@@ -60,6 +61,7 @@ def make_tasks(
     solver: how the scripted solver behaves.
     env: how its episodes are run.
     """
+    sandbox.check()  # before minutes go into tasks that could not be graded
     pools = (
         ("sft", "train", sft_tasks),
         ("rl", "train", rl_tasks),

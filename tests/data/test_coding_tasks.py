@@ -8,6 +8,7 @@ import pytest
 
 from composer2_jax.data import coding_tasks
 from composer2_jax.data.coding_tasks import check_grading, make_tasks
+from composer2_jax.envs import sandbox
 from composer2_jax.envs.solver import Transcript, play
 from composer2_jax.envs.synthesis import repaired
 from composer2_jax.envs.task import read_tasks
@@ -112,3 +113,13 @@ def test_a_task_that_the_sandbox_grades_otherwise_ends_the_run(
     task = read_tasks(finished[0] / "sft.jsonl")[0]
     with pytest.raises(RuntimeError, match=r"\(1.0, 1.0\) before and after"):
         check_grading([repaired(task)], 1, 1, 0)
+
+
+def test_a_missing_sandbox_is_said_before_any_task_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    sandbox.check.cache_clear()
+    with pytest.raises(UserError, match="apt-get install bubblewrap"):
+        make_tasks(tmp_path, **SMALL)
+    assert not list(tmp_path.iterdir())
