@@ -39,7 +39,10 @@ def work(workdir: pathlib.Path, seed: int = 0, behaviour: str = "ok"):
     return {"seen": seed}
 '''
 RUNNER = """
+import signal
 import sys
+# A shell starts what runs in its background with interrupts ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from composer2_jax import quickstart, stages
 real = stages.command
 stages.command = lambda stage, seed: [sys.executable, sys.argv[1], *real(stage, seed)[4:]]
