@@ -57,11 +57,8 @@ class EnvFleet:
         """Starts an episode; the result holds its opening messages and its number (`episode`)."""
         episode = next(self._numbers)
         with self._lock:
-            slot = self._choose(task)
-            self._episodes[episode] = slot
-        future = slot.ask("reset", episode, task)
-        future.add_done_callback(lambda done: self._forget_if_over(episode, done))
-        return future
+            self._episodes[episode] = self._choose(task)
+        return self._ask("reset", episode, task)
 
     def step(
         self, episode: int, message: Message | ParseError | dict[str, Any]

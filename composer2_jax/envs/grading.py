@@ -20,12 +20,6 @@ from composer2_jax.envs.task import Task, is_test_path
 from composer2_jax.envs.workspace import Workspace, digest
 
 TRIES = 3
-
-
-class OutOfTime(InfraError):
-    """The time on the wall ran out: the machine was busy, or the code slept."""
-
-
 MAX_REPR = 20_000
 LIMITS = Limits(seconds=20.0, cpu_seconds=2, kept_bytes=2 << 20)
 
@@ -73,6 +67,10 @@ while data:
     data = data[write(out, data):]
 posix._exit(0)
 """
+
+
+class OutOfTime(InfraError):
+    """The time on the wall ran out: the machine was busy, or the code slept."""
 
 
 @dataclass(frozen=True)

@@ -61,12 +61,8 @@ class Worker:
         episode = request.episode
         if request.verb == "reset":
             env = CodingEnv(request.argument, self.config)
-            try:
-                messages, info = env.reset()
-            except BaseException:
-                env.close()
-                raise
             self.episodes[episode] = (env, threading.Lock())
+            messages, info = env.reset()
             return _result(episode, messages, 0.0, False, False, info, began)
         if request.verb == "close":
             self._close(episode)

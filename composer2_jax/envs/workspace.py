@@ -193,11 +193,9 @@ class Workspace:
     def digest(self) -> str:
         """A digest of everything outside `.git`: names, kinds, modes, contents of any size, and
         where links point."""
-        state = _blake()
-        for path, kind in sorted(self.walk()):
-            name = f"{kind} {path}".encode("utf-8", "surrogateescape")
-            state.update(b"%d %s %s" % (len(name), name, self._fingerprint(path, kind)))
-        return state.hexdigest()
+        return digest(
+            {f"{kind} {path}": self._fingerprint(path, kind) for path, kind in self.walk()}
+        )
 
     def _fingerprint(self, path: str, kind: str) -> bytes:
         """What tells this entry from another of its name and kind."""
@@ -212,12 +210,12 @@ class Workspace:
             if not stat.S_ISREG(mode):
                 return b"%o" % mode
             with open(handle, "rb", closefd=False) as stream:
-                return b"%o %s" % (mode, hashlib.file_digest(stream, _blake).digest())
+                return b"%o %s" % (mode, hashlib.file_digest(stream, "blake2b").digest())
         finally:
             os.close(handle)
 
     def _link_target(self, path: str) -> bytes:
-        """Where a link points; of a pipe or a socket, that it is one."""
+        """Where a link points; of a pipe or a socket, that it is no link."""
         directory, _, name = path.rpartition("/")
         handle = self.open(directory or ".", os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -272,13 +270,9 @@ def _read_all(handle: int, size: int) -> bytes:
     return data[:size]
 
 
-def _blake() -> "hashlib.blake2b":
-    return hashlib.blake2b(digest_size=16)
-
-
 def digest(files: Mapping[str, bytes]) -> str:
     """A digest of a tree: names and contents, each with its length."""
-    state = _blake()
+    state = hashlib.blake2b(digest_size=16)
     for path in sorted(files):
         name = path.encode("utf-8", "surrogateescape")
         state.update(b"%d %d " % (len(name), len(files[path])) + name + files[path])

@@ -86,8 +86,9 @@ def running(*arguments, **keywords) -> Iterator[Running]:
     try:
         yield made
     finally:
+        began = time.monotonic()
         made.actor.stop()
-        assert not made.actor.is_alive()
+        assert time.monotonic() - began < 2.0 and not made.actor.is_alive()
 
 
 def test_each_place_gives_one_whole_group_of_its_prompt() -> None:
